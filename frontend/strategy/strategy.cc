@@ -1,0 +1,252 @@
+#include "frontend/strategy/strategy.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "base/strings.h"
+#include "frontend/strategy/check.h"
+#include "frontend/strategy/fields.h"
+#include "frontend/strategy/launch_json.h"
+#include "frontend/strategy/yaml_reader.h"
+#include "frontend/strategy/yaml_writer.h"
+
+namespace hyper::strategy {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename Io, typename Config>
+void VisitLoss(Io& io, Config& c) {
+  io.Field("kind", &c.kind);
+  io.Field("logits", &c.logits);
+  io.Field("labels", &c.labels);
+  io.Field("ignore_index", &c.ignore_index);
+  io.Field("prediction", &c.prediction);
+  io.Field("target", &c.target);
+  io.Field("output", &c.output);
+  io.Field("weight", &c.weight);
+}
+
+template <typename Io, typename Config>
+void VisitDataParallel(Io& io, Config& c) {
+  io.Field("zero", &c.zero);
+  io.Field("bucket", &c.bucket_bytes);
+  io.Field("overlap", &c.overlap);
+  io.Field("min_replicas", &c.min_replicas);
+}
+
+// A term names a kind or a finished output, and nothing of the other form.
+void CheckLossTerm(const Json& term, const std::string& path, const RuleReport& report) {
+  if (!term.is_object()) return;
+  const bool has_kind = term.contains("kind");
+  if (!has_kind && !term.contains("output")) {
+    report(path, fmt::format("'{}' has neither 'kind' nor 'output'", path),
+           fmt::format("kinds are {}",
+                       Join(SplitChoices(FindSetting("train.loss.kind")->choices), ", ")));
+    return;
+  }
+  if (has_kind) return;
+  for (const auto& [name, value] : term.items()) {
+    const std::string_view only_for = FindSetting(ChildPath("train.loss", name))->only_for;
+    if (only_for.empty() || only_for == kNoKind) continue;
+    report(ChildPath(path, name),
+           fmt::format("'{}' does not apply to a loss that is an output", ChildPath(path, name)),
+           fmt::format("remove '{}', or name a kind instead of 'output'", name));
+  }
+}
+
+void CheckStrategyRules(const Json& checked, const RuleReport& report) {
+  CheckLaunchRules(checked, report);
+  const auto train = checked.find("train");
+  if (train == checked.end() || !train->is_object() || !train->contains("loss")) return;
+  const Json& loss = train->at("loss");
+  if (!loss.is_array()) return CheckLossTerm(loss, "train.loss", report);
+  for (size_t i = 0; i < loss.size(); ++i) {
+    CheckLossTerm(loss[i], fmt::format("train.loss[{}]", i), report);
+  }
+}
+
+std::vector<ParameterRule> ReadRules(const Json& json) {
+  std::vector<ParameterRule> rules;
+  // File order decides, so the two lists are taken in the order in which they stand.
+  for (const auto& [name, patterns] : json.items()) {
+    for (size_t i = 0; i < patterns.size(); ++i) {
+      rules.push_back({name == "train", patterns[i].get<std::string>(),
+                       fmt::format("model.parameters.{}[{}]", name, i)});
+    }
+  }
+  return rules;
+}
+
+LossTerm ReadLoss(const Json& json, std::string path) {
+  LossTerm term;
+  FieldReader io(json, "train.loss");
+  VisitLoss(io, term);
+  term.path = std::move(path);
+  return term;
+}
+
+TrainConfig ReadTrain(const Json& json) {
+  TrainConfig train;
+  const Json& loss = json.at("loss");
+  if (loss.is_array()) {
+    for (size_t i = 0; i < loss.size(); ++i) {
+      train.loss.push_back(ReadLoss(loss[i], fmt::format("train.loss[{}]", i)));
+    }
+  } else {
+    train.loss.push_back(ReadLoss(loss, "train.loss"));
+  }
+  FieldReader io(json, "train");
+  io.Field("precision", &train.precision);
+  FieldReader batchnorm(json.at("batchnorm"), "train.batchnorm");
+  batchnorm.Field("running_variance", &train.running_variance);
+  return train;
+}
+
+// `checked` has no refused values.
+Strategy FromChecked(const Json& checked) {
+  Strategy strategy;
+  FieldReader io(checked, "");
+  io.Field("version", &strategy.version);
+  const Json& model = checked.at("model");
+  for (const auto& [name, value] : model.at("dims").items()) {
+    strategy.model.dims[name] = value.get<int64_t>();
+  }
+  strategy.model.parameters = ReadRules(model.at("parameters"));
+  if (checked.contains("train")) strategy.train = ReadTrain(checked.at("train"));
+  FieldReader data_parallel(checked.at("data_parallel"), "data_parallel");
+  VisitDataParallel(data_parallel, strategy.data_parallel);
+  strategy.launch = LaunchFromChecked(checked);
+  return strategy;
+}
+
+Json WriteTrain(const TrainConfig& train, const Json& launch) {
+  Json json = Json::object();
+  const bool list = train.loss.size() != 1 || train.loss[0].path.ends_with(']');
+  for (const LossTerm& term : train.loss) {
+    Json term_json;
+    FieldWriter io(&term_json, "train.loss");
+    VisitLoss(io, term);
+    if (list) {
+      json["loss"].push_back(std::move(term_json));
+    } else {
+      json["loss"] = std::move(term_json);
+    }
+  }
+  json["optimizer"] = launch.at("optimizer");
+  json["schedule"] = launch.at("schedule");
+  Json own;
+  FieldWriter io(&own, "train");
+  io.Field("precision", &train.precision);
+  FieldWriter batchnorm(&own["batchnorm"], "train.batchnorm");
+  batchnorm.Field("running_variance", &train.running_variance);
+  json.update(own);
+  for (const auto& [name, value] : launch.items()) {
+    if (!json.contains(name)) json[name] = value;
+  }
+  return json;
+}
+
+std::string NormalLineEnds(std::string_view text) {
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);  // byte order mark
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\r' && i + 1 < text.size() && text[i + 1] == '\n') continue;
+    out += text[i];
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string LossKindName(LossKind kind) {
+  return ChoiceName("train.loss.kind", static_cast<int>(kind));
+}
+std::string PrecisionName(Precision precision) {
+  return ChoiceName("train.precision", static_cast<int>(precision));
+}
+std::string RunningVarianceName(RunningVariance variance) {
+  return ChoiceName("train.batchnorm.running_variance", static_cast<int>(variance));
+}
+
+bool ModelConfig::IsTrained(std::string_view parameter) const {
+  bool trained = true;
+  for (const ParameterRule& rule : parameters) {
+    if (rule.train) trained = false;
+  }
+  for (const ParameterRule& rule : parameters) {
+    if (GlobMatch(rule.pattern, parameter)) trained = rule.train;
+  }
+  return trained;
+}
+
+SourceLocation Strategy::LocationOf(std::string_view path) const {
+  return FindLocation(locations, file, path);
+}
+
+bool Strategy::operator==(const Strategy& other) const {
+  return version == other.version && model == other.model && train == other.train &&
+         data_parallel == other.data_parallel && launch == other.launch;
+}
+
+Result<Strategy> ParseStrategy(std::string_view text, std::string file_name,
+                               Diagnostics* diagnostics) {
+  Diagnostics found;
+  std::string source;
+  std::optional<Strategy> strategy;
+  const Status guarded = Guard([&]() -> Status {
+    // Checked before the copy: the size limit is part of what makes text readable.
+    if (text.size() <= kMaxYamlBytes) source = NormalLineEnds(text);
+    if (!IsReadableText(text.size() <= kMaxYamlBytes ? source : text, file_name, &found)) {
+      source.clear();
+      return Status::Ok();
+    }
+    const std::optional<ConfigNode> root = ReadYaml(source, file_name, &found);
+    if (!root) return Status::Ok();
+    LocationMap locations;
+    const Json checked = CheckTree(*root, Scope::kStrategy, file_name, &found, &locations);
+    if (!checked.is_object()) return Status::Ok();
+    CheckStrategyRules(checked, [&](const std::string& path, std::string message,
+                                    std::string help) {
+      found.Error(FindLocation(locations, file_name, path), std::move(message), std::move(help));
+    });
+    if (found.has_errors()) return Status::Ok();
+    strategy = FromChecked(checked);
+    strategy->locations = std::move(locations);
+    return Status::Ok();
+  });
+  if (!guarded.ok()) return guarded.WithContext(file_name);
+  if (diagnostics != nullptr) {
+    for (const Diagnostic& item : found.items()) diagnostics->Add(item);
+  }
+  if (found.has_errors()) return found.ToStatus(source);
+  strategy->file = std::move(file_name);
+  strategy->source = std::move(source);
+  return *std::move(strategy);
+}
+
+Status ApplyOverrides(std::span<const std::string> assignments, Strategy* strategy) {
+  return strategy->launch.ApplyOverrides(assignments);
+}
+
+std::string PrintStrategy(const Strategy& strategy) {
+  Json json = Json::object();
+  json["version"] = strategy.version;
+  json["model"]["dims"] = strategy.model.dims;
+  if (strategy.model.dims.empty()) json["model"]["dims"] = Json::object();
+  for (const ParameterRule& rule : strategy.model.parameters) {
+    json["model"]["parameters"][rule.train ? "train" : "freeze"].push_back(rule.pattern);
+  }
+  const Json launch = LaunchToJson(strategy.launch);
+  if (strategy.train) json["train"] = WriteTrain(*strategy.train, launch.at("train"));
+  FieldWriter data_parallel(&json["data_parallel"], "data_parallel");
+  VisitDataParallel(data_parallel, strategy.data_parallel);
+  if (launch.contains("data")) json["data"] = launch.at("data");
+  json["run"] = launch.at("run");
+  return WriteYaml(json);
+}
+
+}  // namespace hyper::strategy
