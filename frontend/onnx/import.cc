@@ -1,0 +1,340 @@
+#include "frontend/onnx/import.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/strings.h"
+#include "frontend/onnx/import_function.h"
+
+namespace hyper::onnx_frontend {
+namespace {
+
+using ir::ArgumentKind;
+using ir::ValueId;
+
+using InputTypes = std::vector<std::pair<std::string, ir::TensorType>>;
+
+class ModelImporter {
+ public:
+  ModelImporter(const LoadedModel& model, const ImportOptions& options, Diagnostics* diagnostics)
+      : model_(model), options_(options), diagnostics_(diagnostics) {}
+
+  Result<ImportedModel> Run() {
+    const int errors = diagnostics_->error_count();
+    auto failed = [&] { return diagnostics_->error_count() > errors; };
+    BindInputs();
+    CheckNames();
+    imported_.plan = PlanParameters(model_, options_, diagnostics_);
+    if (failed()) return diagnostics_->ToStatus();
+    NoteDecisions();
+    AddTensors();
+    ir::Module& module = imported_.forward.module;
+    module.name = model_.graph().name();
+    if (options_.training) {
+      ir::Function step("step");
+      Diagnostics repeated;  // @eval needs every node of @step and reports the same problems
+      FunctionImporter importer = Importer(true, &step, &repeated);
+      importer.ImportNodes(LossNames());
+      KeepNotes(repeated);
+      AddLosses(importer, &imported_.forward.step_losses,
+                repeated.has_errors() ? nullptr : diagnostics_);
+      for (const auto& s : importer.events().statistics) {
+        imported_.forward.statistics.push_back({s.state, s.batch_value, s.momentum});
+      }
+      module.functions.push_back(std::move(step));
+      step_errors_ = std::move(repeated);
+    }
+    ir::Function eval("eval");
+    FunctionImporter importer = Importer(false, &eval, diagnostics_);
+    std::vector<std::string> wanted = LossNames();
+    for (const auto& output : model_.graph().output()) wanted.push_back(output.name());
+    importer.ImportNodes(wanted);
+    if (!failed() && step_errors_.has_errors()) {
+      // Only training meets these (unbiased variance of one value, ratios that depend on data).
+      for (const Diagnostic& d : step_errors_.items()) diagnostics_->Add(d);
+    }
+    if (failed()) return diagnostics_->ToStatus();
+    AddLosses(importer, &imported_.forward.eval_losses, diagnostics_);
+    AddResults(importer, &eval);
+    if (failed()) return diagnostics_->ToStatus();
+    for (const ir::Argument& a : eval.arguments()) {
+      if (a.kind == ArgumentKind::kInput) imported_.inputs.push_back(a.name);
+    }
+    module.functions.push_back(std::move(eval));
+    ir::AssignOpIds(module);
+    return std::move(imported_);
+  }
+
+ private:
+  FunctionImporter Importer(bool training, ir::Function* function, Diagnostics* diagnostics) {
+    ImportMode mode;
+    mode.training = training;
+    mode.literal = options_.literal_modes;
+    mode.unbiased_variance = options_.unbiased_running_variance;
+    FunctionImporter importer(model_, imported_.plan, mode, function, diagnostics);
+    importer.AddArguments(inputs_);
+    return importer;
+  }
+
+  void Error(std::string message, std::string help = {}) {
+    diagnostics_->Error({model_.path}, std::move(message), std::move(help));
+  }
+
+  std::vector<std::string> LossNames() const {
+    std::vector<std::string> names;
+    for (const LossSpec& loss : options_.losses) {
+      names.push_back(loss.prediction);
+      if (produced_.count(loss.target) > 0) names.push_back(loss.target);
+    }
+    return names;
+  }
+
+  void BindInputs() {
+    std::vector<std::string> known;
+    std::vector<std::string> unbound;
+    for (const SymbolicDim& dim : SymbolicDims(model_)) {
+      known.push_back(dim.name);
+      if (options_.dims.count(dim.name) == 0) {
+        unbound.push_back(fmt::format("'{}' (of {})", dim.name, Join(dim.uses, ", ")));
+      }
+    }
+    if (!unbound.empty()) {
+      Error(fmt::format("symbolic dims without a value: {}", Join(unbound, ", ")),
+            "give each one an extent under model.dims");
+    }
+    for (const auto& [name, extent] : options_.dims) {
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        Error(fmt::format("no input has a symbolic dim '{}'; the model has {}", name,
+                          known.empty() ? "none" : Join(known, ", ")),
+              DidYouMean(name, known));
+      } else if (extent < 1) {
+        Error(fmt::format("dim '{}' is bound to {}; a positive extent is expected", name, extent));
+      }
+    }
+    for (const onnx::ValueInfoProto* input : model_.inputs) {
+      if (!input->type().has_tensor_type()) {
+        Error(fmt::format(
+            "input '{}' is not a tensor; sequences, maps and optionals are not supported",
+            input->name()));
+        continue;
+      }
+      const auto& tensor = input->type().tensor_type();
+      const auto dtype = DTypeFromOnnx(tensor.elem_type());
+      if (!dtype.has_value()) {
+        Error(fmt::format("input '{}' has element type {}, which is not supported", input->name(),
+                          OnnxTypeName(tensor.elem_type())));
+        continue;
+      }
+      if (!tensor.has_shape()) {
+        Error(fmt::format("input '{}' declares no shape; its rank must be known", input->name()));
+        continue;
+      }
+      ir::TensorType type{*dtype, {}};
+      for (int i = 0; i < tensor.shape().dim_size(); ++i) {
+        const auto& dim = tensor.shape().dim(i);
+        const std::string name = dim.has_dim_param() && !dim.dim_param().empty()
+                                     ? dim.dim_param()
+                                     : fmt::format("{}.{}", input->name(), i);
+        const auto bound = options_.dims.find(name);
+        type.dims.push_back(dim.has_dim_value()            ? dim.dim_value()
+                            : bound == options_.dims.end() ? 1
+                                                           : bound->second);
+      }
+      if (auto count = CheckedElementCount(type.dims, int64_t{1} << 40); !count.ok()) {
+        Error(fmt::format("input '{}': {}", input->name(), count.status().message()));
+        continue;
+      }
+      inputs_.emplace_back(input->name(), type);
+    }
+  }
+
+  void CheckNames() {
+    std::vector<std::string> outputs;
+    for (const auto& output : model_.graph().output()) outputs.push_back(output.name());
+    for (const auto& input : model_.graph().input()) produced_.insert(input.name());
+    for (const auto& tensor : model_.tensors) produced_.insert(tensor.name);
+    for (const auto& node : model_.graph().node()) {
+      for (const std::string& output : node.output()) produced_.insert(output);
+    }
+    if (!options_.training) return;
+    if (options_.losses.empty()) Error("training needs a loss");
+    for (const LossSpec& loss : options_.losses) {
+      if (produced_.count(loss.prediction) > 0 && !loss.prediction.empty()) continue;
+      Error(fmt::format(
+                "the loss names tensor '{}', which the model does not have; its outputs are {}",
+                loss.prediction, Join(outputs, ", ")),
+            DidYouMean(loss.prediction, outputs));
+    }
+  }
+
+  void NoteDecisions() {
+    for (const ParameterDecision& d : imported_.plan.tensors) {
+      if (d.place == TensorPlace::kIdentity && !d.constant) {
+        diagnostics_->Note(
+            {model_.path},
+            fmt::format("'{}' is an Identity of '{}': a weight of its own", d.name, d.source));
+      }
+      // Names that an exporter made up are numbers for certain and need no word.
+      if (options_.training && d.constant && d.can_train && d.needed &&
+          d.reason.starts_with("a single")) {
+        diagnostics_->Note({model_.path}, fmt::format("'{}' is not trained: {}", d.name, d.reason));
+      }
+    }
+  }
+
+  void KeepNotes(const Diagnostics& from) {
+    for (const Diagnostic& d : from.items()) {
+      if (d.severity != Severity::kError) diagnostics_->Add(d);
+    }
+  }
+
+  void AddTensors() {
+    for (const ParameterDecision& d : imported_.plan.tensors) {
+      if (d.constant || !d.needed) continue;
+      imported_.forward.module.tensors.push_back({d.name, d.alias, d.type, d.kind, d.value});
+    }
+  }
+
+  // Null diagnostics: an error before made the values incomplete, so problems here say nothing.
+  void AddLosses(FunctionImporter& importer, std::vector<ir::LossTerm>* terms,
+                 Diagnostics* diagnostics) {
+    for (size_t i = 0; i < options_.losses.size(); ++i) {
+      const LossSpec& spec = options_.losses[i];
+      const std::optional<ValueId> prediction = importer.ValueOf(spec.prediction);
+      if (!prediction.has_value()) continue;
+      ir::LossTerm term;
+      term.kind = spec.kind;
+      term.name = i == 0 ? "loss" : fmt::format("loss.{}", i);
+      term.prediction = *prediction;
+      term.ignore_index = spec.ignore_index;
+      term.weight = spec.weight;
+      if (Status s = FinishLoss(importer, spec, &term); !s.ok() && diagnostics != nullptr) {
+        diagnostics->Error({model_.path},
+                           fmt::format("loss on '{}': {}", spec.prediction, s.message()));
+      }
+      terms->push_back(term);
+    }
+  }
+
+  Status FinishLoss(FunctionImporter& importer, const LossSpec& spec, ir::LossTerm* term) {
+    const ir::TensorType type = importer.builder().type(term->prediction);
+    if (!ir::IsFloat(type.dtype)) {
+      return InvalidArgument(
+          fmt::format("it has type {}; a float tensor is expected", type.ToString()));
+    }
+    if (spec.kind == ir::LossKind::kOutput) {
+      if (type.elements() != 1) {
+        return InvalidArgument(
+            fmt::format("it has type {}; a scalar is expected", type.ToString()));
+      }
+      term->prediction = importer.builder().Reshape(term->prediction, {});
+      return Status::Ok();
+    }
+    if (spec.target.empty()) return InvalidArgument("no target is named");
+    ir::TensorType target = type;
+    if (spec.kind == ir::LossKind::kCrossEntropy) {
+      if (type.rank() < 2) {
+        return InvalidArgument(
+            fmt::format("logits have type {}; rank 2 or more is expected", type.ToString()));
+      }
+      target = {ir::DType::kI64, type.dims};
+      target.dims.pop_back();
+      if (const Tensor* given = importer.Find(spec.target);
+          given != nullptr && given->type.dtype == ir::DType::kI32) {
+        target.dtype = ir::DType::kI32;
+      }
+      term->class_axis = type.rank() - 1;
+    }
+    HYPER_ASSIGN_OR_RETURN(term->target, importer.DataArgument(spec.target, target));
+    return Status::Ok();
+  }
+
+  void AddResults(FunctionImporter& importer, ir::Function* eval) {
+    std::set<ValueId> returned;
+    for (const auto& output : model_.graph().output()) {
+      const std::optional<ValueId> found = importer.ValueOf(output.name());
+      if (!found.has_value()) {
+        Error(fmt::format("output '{}' could not be computed", output.name()));
+        continue;
+      }
+      CheckDeclared(output, importer.builder().type(*found));
+      ValueId value = *found;
+      // Arguments and values returned twice need storage of their own.
+      if (eval->ArgumentIndex(value) >= 0 || !returned.insert(value).second) {
+        importer.builder().SetContext(ir::Role::kForward, -1, output.name());
+        value = importer.builder().Add1("copy", {value});
+      }
+      eval->AddResult(value, output.name());
+      imported_.outputs.push_back(output.name());
+    }
+  }
+
+  void CheckDeclared(const onnx::ValueInfoProto& output, const ir::TensorType& type) {
+    if (!output.type().has_tensor_type()) return;
+    const auto& declared = output.type().tensor_type();
+    std::string text;
+    bool same = true;
+    if (declared.elem_type() != 0 && declared.elem_type() != DTypeToOnnx(type.dtype)) {
+      Error(fmt::format("output '{}' is declared as {} but is {}", output.name(),
+                        OnnxTypeName(declared.elem_type()), OnnxTypeName(DTypeToOnnx(type.dtype))));
+      return;
+    }
+    if (!declared.has_shape()) return;
+    same = declared.shape().dim_size() == type.rank();
+    std::vector<std::string> extents;
+    for (int i = 0; i < declared.shape().dim_size(); ++i) {
+      const auto& dim = declared.shape().dim(i);
+      extents.push_back(dim.has_dim_value()       ? std::to_string(dim.dim_value())
+                        : dim.dim_param().empty() ? "?"
+                                                  : dim.dim_param());
+      if (same && dim.has_dim_value()) same = dim.dim_value() == type.dims[static_cast<size_t>(i)];
+    }
+    if (same) return;
+    const std::string message =
+        fmt::format("output '{}' is declared as [{}] but is {}", output.name(), Join(extents, ","),
+                    FormatDims(type.dims));
+    // Exporters write the example's extent where only the inputs were declared symbolic.
+    if (SymbolicDims(model_).empty() || declared.shape().dim_size() != type.rank()) {
+      Error(message);
+    } else {
+      diagnostics_->Warning({model_.path}, message);
+    }
+  }
+
+  const LoadedModel& model_;
+  const ImportOptions& options_;
+  Diagnostics* diagnostics_;
+  Diagnostics step_errors_;
+  ImportedModel imported_;
+  InputTypes inputs_;
+  std::set<std::string> produced_;
+};
+
+}  // namespace
+
+std::vector<SymbolicDim> SymbolicDims(const LoadedModel& model) {
+  std::vector<SymbolicDim> dims;
+  for (const onnx::ValueInfoProto* input : model.inputs) {
+    const auto& shape = input->type().tensor_type().shape();
+    for (int i = 0; i < shape.dim_size(); ++i) {
+      if (shape.dim(i).has_dim_value()) continue;
+      std::string name = shape.dim(i).dim_param();
+      if (name.empty()) name = fmt::format("{}.{}", input->name(), i);
+      auto it = std::find_if(dims.begin(), dims.end(),
+                             [&](const SymbolicDim& d) { return d.name == name; });
+      if (it == dims.end()) it = dims.insert(dims.end(), {name, {}});
+      it->uses.push_back(fmt::format("{}[{}]", input->name(), i));
+    }
+  }
+  return dims;
+}
+
+Result<ImportedModel> Import(const LoadedModel& model, const ImportOptions& options,
+                             Diagnostics* diagnostics) {
+  return Guard(
+      [&]() -> Result<ImportedModel> { return ModelImporter(model, options, diagnostics).Run(); });
+}
+
+}  // namespace hyper::onnx_frontend

@@ -1,0 +1,374 @@
+#include "frontend/onnx/import_function.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/strings.h"
+#include "ir/reference/reference.h"
+#include "onnx/defs/schema.h"
+
+namespace hyper::onnx_frontend {
+namespace {
+
+using ir::ArgumentKind;
+using ir::HostTensor;
+using ir::ValueId;
+using onnx::NodeProto;
+
+constexpr int64_t kMaxFoldedBytes = int64_t{64} << 20;
+constexpr int kMaxBodyDepth = 16;
+
+const onnx::OpSchema* SchemaOf(const NodeProto& node, int opset) {
+  return onnx::OpSchemaRegistry::Instance()->GetSchema(node.op_type(), opset,
+                                                       NormalDomain(node.domain()));
+}
+
+bool HasBody(const onnx::OpSchema* schema) {
+  return schema != nullptr && (schema->HasFunction() || schema->HasContextDependentFunction());
+}
+
+bool Understood(const ImportTarget& target, int since) {
+  return since >= target.oldest && since <= target.newest;
+}
+
+// Versions of foreign domains say nothing about their ops.
+int SinceOf(const onnx::OpSchema* schema) { return schema == nullptr ? 1 : schema->SinceVersion(); }
+
+onnx::TypeProto TypeProtoOf(const ir::TensorType& type) {
+  onnx::TypeProto proto;
+  auto* tensor = proto.mutable_tensor_type();
+  tensor->set_elem_type(DTypeToOnnx(type.dtype));
+  tensor->mutable_shape();
+  for (int64_t d : type.dims) tensor->mutable_shape()->add_dim()->set_dim_value(d);
+  return proto;
+}
+
+}  // namespace
+
+std::map<const NodeProto*, std::string> UniqueSources(const onnx::GraphProto& graph) {
+  std::map<std::string, int> count;
+  for (const NodeProto& node : graph.node()) ++count[node.name()];
+  std::map<const NodeProto*, std::string> sources;
+  for (const NodeProto& node : graph.node()) {
+    const bool good = !node.name().empty() && count[node.name()] == 1;
+    sources[&node] = good ? node.name() : node.output_size() > 0 ? node.output(0) : std::string();
+  }
+  return sources;
+}
+
+Status Importable(const NodeProto& node, int opset) {
+  const ImportTarget* target = ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
+  const onnx::OpSchema* schema = SchemaOf(node, opset);
+  if (target != nullptr && Understood(*target, SinceOf(schema))) return Status::Ok();
+  if (HasBody(schema)) return Status::Ok();
+  if (node.op_type() == "If" && NormalDomain(node.domain()).empty()) return Status::Ok();
+  if (target != nullptr) {
+    return Unimplemented(
+        fmt::format("version {} of this operator is not supported (versions {} to {} are)",
+                    SinceOf(schema), target->oldest, target->newest));
+  }
+  return Unimplemented("this operator is not supported");
+}
+
+FunctionImporter::FunctionImporter(const LoadedModel& model, const ParameterPlan& plan,
+                                   ImportMode mode, ir::Function* function,
+                                   Diagnostics* diagnostics)
+    : model_(model),
+      plan_(plan),
+      mode_(mode),
+      function_(function),
+      diagnostics_(diagnostics),
+      builder_(function) {
+  for (const NodeProto& node : model.graph().node()) {
+    for (const std::string& name : node.input()) names_.Add(name);
+    for (const std::string& name : node.output()) names_.Add(name);
+  }
+}
+
+void FunctionImporter::Bind(const std::string& name, Tensor tensor) {
+  if (name.empty()) return;
+  if (tensor.value.valid()) {
+    ir::Value& value = function_->value(tensor.value);
+    if (value.name.empty()) value.name = name;
+  }
+  tensors_[name] = std::move(tensor);
+}
+
+void FunctionImporter::AddArguments(
+    const std::vector<std::pair<std::string, ir::TensorType>>& inputs) {
+  for (const auto& [name, type] : inputs) {
+    Bind(name, {type, function_->AddArgument(type, ArgumentKind::kInput, name), {}, false});
+  }
+  for (const ParameterDecision& d : plan_.tensors) {
+    if (d.constant) {
+      // An un-merged Identity of a number is that number.
+      Bind(d.name, {d.type, {}, d.value, true});
+    } else if (d.needed) {
+      Bind(d.name, {d.type, function_->AddArgument(d.type, d.kind, d.name), {}, false});
+    }
+  }
+  for (const NamedTensor& t : model_.tensors) {
+    if (tensors_.count(t.name) > 0 || !t.value.defined()) continue;
+    Bind(t.name, {t.value.type(), {}, t.value, true});
+  }
+}
+
+Result<ValueId> FunctionImporter::DataArgument(const std::string& name,
+                                               const ir::TensorType& type) {
+  if (const auto it = tensors_.find(name); it != tensors_.end()) {
+    if (it->second.type != type) {
+      return InvalidArgument(fmt::format("'{}' has type {}, expected {}", name,
+                                         it->second.type.ToString(), type.ToString()));
+    }
+    return Materialise(builder_, it->second);
+  }
+  const ValueId value = function_->AddArgument(type, ArgumentKind::kInput, name);
+  Bind(name, {type, value, {}, false});
+  return value;
+}
+
+const Tensor* FunctionImporter::Find(const std::string& name) const {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? nullptr : &it->second;
+}
+
+std::optional<ValueId> FunctionImporter::ValueOf(const std::string& name) {
+  const auto it = tensors_.find(name);
+  if (it == tensors_.end()) return std::nullopt;
+  builder_.SetContext(ir::Role::kForward, -1, name);
+  return Materialise(builder_, it->second);
+}
+
+const ParameterDecision* FunctionImporter::PersistentOperand(const NodeProto& node,
+                                                             int slot) const {
+  if (slot >= node.input_size()) return nullptr;
+  const auto split =
+      node.output_size() == 0 ? plan_.operands.end() : plan_.operands.find({node.output(0), slot});
+  const ParameterDecision* d =
+      plan_.Find(split != plan_.operands.end() ? split->second : node.input(slot));
+  return d == nullptr || d->constant ? nullptr : d;
+}
+
+NodeContext::Services FunctionImporter::ServicesFor(const NodeProto& node) {
+  NodeContext::Services services;
+  services.rng = [this] {
+    if (!rng_.valid())
+      rng_ = function_->AddArgument({ir::DType::kI64, {3}}, ArgumentKind::kRng, "rng");
+    return rng_;
+  };
+  services.persistent_kind = [this, &node](int slot) -> std::optional<ArgumentKind> {
+    const ParameterDecision* d = PersistentOperand(node, slot);
+    return d == nullptr ? std::nullopt : std::optional(d->kind);
+  };
+  services.persistent_name = [this, &node](int slot) {
+    return PersistentOperand(node, slot)->name;
+  };
+  return services;
+}
+
+void FunctionImporter::ImportNodes(const std::vector<std::string>& wanted) {
+  const std::map<std::string, bool> needed = Ancestors(model_, wanted);
+  const std::map<const NodeProto*, std::string> sources = UniqueSources(model_.graph());
+  for (int i = 0; i < model_.graph().node_size(); ++i) {
+    const NodeProto& node = model_.graph().node(i);
+    const bool used = std::any_of(node.output().begin(), node.output().end(),
+                                  [&](const std::string& o) { return needed.count(o) > 0; });
+    if (!used) continue;
+    // Constants and un-merged Identity nodes are bound already.
+    if (node.output_size() == 1 && tensors_.count(node.output(0)) > 0) continue;
+    const int opset = model_.node_opset[static_cast<size_t>(i)];
+    ImportNode(node, {opset, sources.at(&node), NodeLocation(model_.path, node), 0});
+  }
+}
+
+void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
+  std::vector<Tensor*> inputs;
+  bool skip = false;
+  for (int i = 0; i < node.input_size(); ++i) {
+    std::string name = node.input(i);
+    if (node.output_size() > 0) {
+      const auto split = plan_.operands.find({node.output(0), i});
+      if (split != plan_.operands.end()) name = split->second;
+    }
+    const auto it = tensors_.find(name);
+    inputs.push_back(it == tensors_.end() ? nullptr : &it->second);
+    if (name.empty() || it != tensors_.end()) continue;
+    skip = true;
+    if (failed_.count(name) > 0) continue;  // reported where it failed
+    const NamedTensor* tensor = model_.FindTensor(name);
+    diagnostics_->Error(
+        {scope.where},
+        tensor != nullptr && !tensor->value.defined()
+            ? fmt::format("operand '{}' has an element type that is not supported{}", name,
+                          tensor->onnx_type != 0 ? ": " + OnnxTypeName(tensor->onnx_type) : "")
+            : fmt::format("operand '{}' is not available", name));
+  }
+  const int errors = diagnostics_->error_count();
+  if (!skip) {
+    const ImportTarget* target = ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
+    const onnx::OpSchema* schema = SchemaOf(node, scope.opset);
+    builder_.SetContext(ir::Role::kForward, -1, scope.source);
+    try {
+      if (target != nullptr && Understood(*target, SinceOf(schema))) {
+        ImportWith(*target, node, SinceOf(schema), inputs, scope);
+      } else if (node.op_type() == "If" && NormalDomain(node.domain()).empty()) {
+        ImportIf(node, inputs, scope);
+      } else if (HasBody(schema)) {
+        ImportBody(node, inputs, scope);
+      } else {
+        throw ImportError(Importable(node, scope.opset));
+      }
+    } catch (const ImportError& e) {
+      diagnostics_->Error({scope.where}, e.status().message());
+    } catch (const InternalError& e) {
+      // A typed builder met shapes that the importer did not check: refuse the node all the same.
+      diagnostics_->Error({scope.where}, fmt::format("cannot be lowered: {}", e.what()));
+    } catch (const std::exception& e) {
+      diagnostics_->Error({scope.where}, e.what());
+    }
+  }
+  if (skip || diagnostics_->error_count() > errors) {
+    for (const std::string& output : node.output()) failed_.insert(output);
+  }
+}
+
+void FunctionImporter::ImportWith(const ImportTarget& target, const NodeProto& node, int since,
+                                  std::vector<Tensor*> inputs, const Scope& scope) {
+  if (TryFold(target, node, since, inputs, scope)) return;
+  const NodeContext::Services services = ServicesFor(node);
+  const size_t notes = events_.notes.size();
+  NodeContext context(node, scope.opset, since, mode_, &builder_, std::move(inputs), &services,
+                      &events_);
+  target.import(context);
+  for (size_t i = notes; i < events_.notes.size(); ++i)
+    diagnostics_->Note({scope.where}, events_.notes[i]);
+  for (int i = 0; i < node.output_size(); ++i) {
+    if (node.output(i).empty()) continue;
+    const Tensor& output = context.outputs()[static_cast<size_t>(i)];
+    if (!output.value.valid() && !output.known) {
+      Unsupported(fmt::format("output {} ('{}')", i, node.output(i)));
+    }
+    Bind(node.output(i), output);
+  }
+}
+
+// Nodes with known operands alone are computed now, by the reference kernels.
+bool FunctionImporter::TryFold(const ImportTarget& target, const NodeProto& node, int since,
+                               const std::vector<Tensor*>& inputs, const Scope& scope) {
+  const bool known = std::all_of(inputs.begin(), inputs.end(),
+                                 [](const Tensor* t) { return t == nullptr || t->known; });
+  if (!known || target.op == "Dropout" || target.op == "BatchNormalization") return false;
+  ir::Function scratch("fold");
+  ir::Builder builder(&scratch);
+  std::vector<Tensor> copies;
+  copies.reserve(inputs.size());
+  std::vector<Tensor*> operands;
+  for (const Tensor* t : inputs) {
+    if (t == nullptr) {
+      operands.push_back(nullptr);
+      continue;
+    }
+    copies.push_back({t->type, {}, t->constant, true});
+    operands.push_back(&copies.back());
+  }
+  ImportEvents events;
+  const NodeContext::Services services = ServicesFor(node);
+  NodeContext context(node, scope.opset, since, mode_, &builder, operands, &services, &events);
+  target.import(context);
+  std::vector<int> computed;
+  int64_t bytes = 0;
+  for (int i = 0; i < node.output_size(); ++i) {
+    const Tensor& output = context.outputs()[static_cast<size_t>(i)];
+    if (output.known || !output.value.valid()) continue;
+    computed.push_back(i);
+    bytes += output.type.bytes();
+    scratch.AddResult(output.value, node.output(i));
+  }
+  if (bytes > kMaxFoldedBytes) return false;
+  std::vector<HostTensor> values;
+  if (!computed.empty()) values = OrFail(ir::Evaluate(scratch, {}));
+  for (int i = 0; i < node.output_size(); ++i) {
+    const Tensor& output = context.outputs()[static_cast<size_t>(i)];
+    if (output.known) Bind(node.output(i), {output.type, {}, output.constant, true});
+  }
+  for (size_t k = 0; k < computed.size(); ++k) {
+    Bind(node.output(computed[k]), {values[k].type(), {}, values[k], true});
+  }
+  return true;
+}
+
+void FunctionImporter::ImportBody(const NodeProto& node, const std::vector<Tensor*>& inputs,
+                                  const Scope& scope) {
+  if (scope.depth >= kMaxBodyDepth) Unsupported("function bodies are nested too deeply");
+  const onnx::OpSchema* schema = SchemaOf(node, scope.opset);
+  const onnx::FunctionProto* body =
+      schema->HasFunction() ? schema->GetFunction(scope.opset) : nullptr;
+  onnx::FunctionProto built;
+  if (body == nullptr) {
+    std::vector<onnx::TypeProto> types;
+    for (const Tensor* t : inputs)
+      types.push_back(t == nullptr ? onnx::TypeProto() : TypeProtoOf(t->type));
+    onnx::FunctionBodyBuildContextImpl context(node, types);
+    if (!schema->BuildContextDependentFunction(context, built, scope.opset)) {
+      Unsupported("ONNX gives no function body for these operands");
+    }
+    body = &built;
+  }
+  const int own = ImportedVersion(body->opset_import(), "");
+  Scope inner = scope;
+  inner.opset = own == 0 ? scope.opset : own;
+  ++inner.depth;
+  // Attributes that the call leaves out have the defaults of the schema.
+  NodeProto call = node;
+  for (const auto& [name, attribute] : schema->attributes()) {
+    const bool given = std::any_of(call.attribute().begin(), call.attribute().end(),
+                                   [&](const auto& a) { return a.name() == name; });
+    if (given || attribute.default_value.name().empty()) continue;
+    *call.add_attribute() = attribute.default_value;
+  }
+  for (const NodeProto& step : ExpandCall(*body, call, &names_)) {
+    inner.where = fmt::format("{}: {} of its function body", scope.where, step.op_type());
+    ImportNode(step, inner);
+  }
+}
+
+void FunctionImporter::ImportIf(const NodeProto& node, const std::vector<Tensor*>& inputs,
+                                const Scope& scope) {
+  if (scope.depth >= kMaxBodyDepth) Unsupported("branches are nested too deeply");
+  if (inputs.empty() || inputs[0] == nullptr || !inputs[0]->known ||
+      inputs[0]->type.elements() != 1) {
+    Unsupported("the condition depends on data; only one known at compile time is supported");
+  }
+  const std::string wanted =
+      inputs[0]->constant.ElementAsInt(0) != 0 ? "then_branch" : "else_branch";
+  const onnx::GraphProto* branch = nullptr;
+  for (const auto& attribute : node.attribute()) {
+    if (attribute.name() == wanted) branch = &attribute.g();
+  }
+  if (branch == nullptr || branch->output_size() < node.output_size())
+    Fail(wanted + " does not fit");
+  for (const auto& tensor : branch->initializer()) {
+    const HostTensor value = OrFail(ReadTensor(tensor, nullptr, nullptr));
+    Bind(tensor.name(), {value.type(), {}, value, true});
+  }
+  Scope inner = scope;
+  ++inner.depth;
+  int number = 0;
+  for (const NodeProto& step : branch->node()) {
+    inner.where = fmt::format("{}: node '{}' ({}) of its {}", scope.where, NodeTitle(step),
+                              step.op_type(), wanted);
+    inner.source = fmt::format("{}/{}#{}", scope.source, NodeTitle(step), number++);
+    ImportNode(step, inner);
+  }
+  for (int i = 0; i < node.output_size(); ++i) {
+    const auto it = tensors_.find(branch->output(i).name());
+    if (it == tensors_.end()) {
+      failed_.insert(node.output(i));
+      continue;
+    }
+    Bind(node.output(i), it->second);
+  }
+}
+
+}  // namespace hyper::onnx_frontend

@@ -1,0 +1,72 @@
+// Builds one function (@step or @eval) from the nodes of a model (part of import.h).
+// Thread safety: none.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "frontend/onnx/functions.h"
+#include "frontend/onnx/import.h"
+#include "frontend/onnx/importer.h"
+
+namespace hyper::onnx_frontend {
+
+// Sources of nodes: their names, or the first output where a name is missing or repeated.
+std::map<const onnx::NodeProto*, std::string> UniqueSources(const onnx::GraphProto& graph);
+
+// Why a node cannot be imported without trying: unknown version, no importer and no function body.
+Status Importable(const onnx::NodeProto& node, int opset);
+
+class FunctionImporter {
+ public:
+  FunctionImporter(const LoadedModel& model, const ParameterPlan& plan, ImportMode mode,
+                   ir::Function* function, Diagnostics* diagnostics);
+
+  // Arguments: the inputs with the types given, then the persistent tensors.
+  void AddArguments(const std::vector<std::pair<std::string, ir::TensorType>>& inputs);
+  // Imports the nodes that `wanted` depends on; problems go to the diagnostics.
+  void ImportNodes(const std::vector<std::string>& wanted);
+  // The tensor of that name as a value; nullopt when it does not exist or could not be imported.
+  std::optional<ir::ValueId> ValueOf(const std::string& name);
+  const Tensor* Find(const std::string& name) const;
+  ir::Builder& builder() { return builder_; }
+  ImportEvents& events() { return events_; }
+  // A new data argument, or the one of that name.
+  Result<ir::ValueId> DataArgument(const std::string& name, const ir::TensorType& type);
+
+ private:
+  struct Scope {  // what surrounds the node being imported
+    int opset = 0;
+    std::string source;
+    std::string where;  // for messages
+    int depth = 0;
+  };
+  void ImportNode(const onnx::NodeProto& node, const Scope& scope);
+  void ImportWith(const ImportTarget& target, const onnx::NodeProto& node, int since,
+                  std::vector<Tensor*> inputs, const Scope& scope);
+  bool TryFold(const ImportTarget& target, const onnx::NodeProto& node, int since,
+               const std::vector<Tensor*>& inputs, const Scope& scope);
+  void ImportBody(const onnx::NodeProto& node, const std::vector<Tensor*>& inputs,
+                  const Scope& scope);
+  void ImportIf(const onnx::NodeProto& node, const std::vector<Tensor*>& inputs,
+                const Scope& scope);
+  void Bind(const std::string& name, Tensor tensor);
+  NodeContext::Services ServicesFor(const onnx::NodeProto& node);
+  const ParameterDecision* PersistentOperand(const onnx::NodeProto& node, int slot) const;
+
+  const LoadedModel& model_;
+  const ParameterPlan& plan_;
+  ImportMode mode_;
+  ir::Function* function_;
+  Diagnostics* diagnostics_;
+  ir::Builder builder_;
+  ImportEvents events_;
+  std::map<std::string, Tensor> tensors_;
+  std::set<std::string> failed_;  // outputs of nodes that could not be imported
+  NameSet names_;
+  ir::ValueId rng_;
+};
+
+}  // namespace hyper::onnx_frontend

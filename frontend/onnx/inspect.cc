@@ -1,0 +1,198 @@
+#include "frontend/onnx/inspect.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/strings.h"
+#include "frontend/onnx/functions.h"
+#include "frontend/onnx/import_function.h"
+
+namespace hyper::onnx_frontend {
+namespace {
+
+std::string TypeText(const onnx::ValueInfoProto& value) {
+  if (!value.type().has_tensor_type()) return "not a tensor";
+  const auto& tensor = value.type().tensor_type();
+  if (!tensor.has_shape()) return OnnxTypeName(tensor.elem_type()) + " of unknown rank";
+  std::vector<std::string> extents;
+  for (int i = 0; i < tensor.shape().dim_size(); ++i) {
+    const auto& dim = tensor.shape().dim(i);
+    extents.push_back(dim.has_dim_value()       ? std::to_string(dim.dim_value())
+                      : dim.dim_param().empty() ? fmt::format("{}.{}", value.name(), i)
+                                                : dim.dim_param());
+  }
+  return fmt::format("{}[{}]", OnnxTypeName(tensor.elem_type()), Join(extents, ","));
+}
+
+std::string_view KindText(const ParameterDecision& d) {
+  if (d.constant) return "constant";
+  switch (d.kind) {
+    case ir::ArgumentKind::kParameter: return "trained";
+    case ir::ArgumentKind::kState: return "state";
+    default: return "frozen";
+  }
+}
+
+// Nodes that cut the way of the gradient between trained tensors and the outputs.
+void FindGradientProblems(const LoadedModel& model, const ParameterPlan& plan,
+                          ModelReport* report) {
+  std::set<std::string> depends;
+  for (const ParameterDecision& d : plan.tensors) {
+    if (!d.constant && d.kind == ir::ArgumentKind::kParameter) depends.insert(d.name);
+  }
+  for (const onnx::NodeProto& node : model.graph().node()) {
+    bool reads = false;
+    for (const std::string& name : NamesRead(node)) reads = reads || depends.count(name) > 0;
+    if (!reads) continue;
+    const ImportTarget* target = ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
+    if (target != nullptr && !target->no_gradient.empty()) {
+      // What depends on the shape alone has no gradient and needs none.
+      if (node.op_type() == "Shape" || node.op_type() == "Size") continue;
+      report->problems.push_back(
+          {NodeTitle(node), node.op_type(), "gradient", std::string(target->no_gradient)});
+      continue;
+    }
+    for (const std::string& output : node.output()) depends.insert(output);
+  }
+}
+
+}  // namespace
+
+ModelReport BuildReport(const LoadedModel& model, const ImportOptions& given) {
+  ModelReport report;
+  const onnx::ModelProto& proto = *model.proto;
+  report.path = model.path;
+  report.ir_version = proto.ir_version();
+  for (const auto& import : proto.opset_import()) {
+    const std::string domain = NormalDomain(import.domain());
+    report.opsets.emplace_back(domain.empty() ? "ai.onnx" : domain, import.version());
+  }
+  report.producer =
+      Join(std::vector<std::string>{proto.producer_name(), proto.producer_version()}, " ");
+  for (const auto* input : model.inputs) report.inputs.push_back({input->name(), TypeText(*input)});
+  for (const auto& output : proto.graph().output())
+    report.outputs.push_back({output.name(), TypeText(output)});
+  report.dims = SymbolicDims(model);
+
+  ImportOptions options = given;
+  options.training = true;
+  if (options.losses.empty()) {
+    for (const auto& output : proto.graph().output()) {
+      LossSpec loss;
+      loss.prediction = output.name();
+      options.losses.push_back(loss);
+    }
+  }
+  Diagnostics diagnostics;
+  const ParameterPlan plan = PlanParameters(model, options, &diagnostics);
+  report.tensors = plan.tensors;
+  for (const ParameterDecision& d : plan.tensors) {
+    if (d.constant || !d.needed) continue;
+    (d.kind == ir::ArgumentKind::kParameter ? report.trained_elements : report.frozen_elements) +=
+        d.kind == ir::ArgumentKind::kState ? 0 : d.type.elements();
+  }
+  std::map<std::string, int> count;
+  std::set<std::string> refused;
+  for (int i = 0; i < proto.graph().node_size(); ++i) {
+    const onnx::NodeProto& node = proto.graph().node(i);
+    const std::string domain = NormalDomain(node.domain());
+    ++count[domain.empty() ? node.op_type() : domain + "." + node.op_type()];
+    if (Status s = Importable(node, model.node_opset[static_cast<size_t>(i)]); !s.ok()) {
+      report.problems.push_back({NodeTitle(node), node.op_type(), "import", s.message()});
+      refused.insert(NodeLocation(model.path, node));
+    }
+  }
+  report.ops.assign(count.begin(), count.end());
+  std::stable_sort(report.ops.begin(), report.ops.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  FindGradientProblems(model, plan, &report);
+  for (const SymbolicDim& dim : report.dims) {
+    if (given.dims.count(dim.name) == 0) return report;  // shapes are not known
+  }
+  ImportOptions forward = given;
+  forward.training = false;
+  forward.losses.clear();
+  if (!Import(model, forward, &diagnostics).ok()) {
+    for (const Diagnostic& d : diagnostics.items()) {
+      if (d.severity != Severity::kError || refused.count(d.location.file) > 0) continue;
+      report.messages.push_back(fmt::format("{}: {}", d.location.file, d.message));
+    }
+  }
+  return report;
+}
+
+std::string ReportText(const ModelReport& r) {
+  std::string out = fmt::format("{}: IR {}, ", r.path, r.ir_version);
+  for (const auto& [domain, version] : r.opsets) out += fmt::format("{} {}, ", domain, version);
+  out += fmt::format("by {}\n", r.producer == " " ? "unknown" : r.producer);
+  auto tensors = [&](std::string_view title, const std::vector<ReportTensor>& list) {
+    out += fmt::format("\n{}\n", title);
+    for (const ReportTensor& t : list) out += fmt::format("  {:<32} {}\n", t.name, t.type);
+  };
+  tensors("inputs", r.inputs);
+  tensors("outputs", r.outputs);
+  if (!r.dims.empty()) out += "\nsymbolic dims\n";
+  for (const SymbolicDim& d : r.dims)
+    out += fmt::format("  {:<32} {}\n", d.name, Join(d.uses, ", "));
+  out += fmt::format("\nweights: {} elements trained, {} frozen\n", r.trained_elements,
+                     r.frozen_elements);
+  for (const ParameterDecision& d : r.tensors) {
+    if (d.constant && d.type.elements() <= 1) continue;
+    out += fmt::format("  {:<32} {:<24} {:<9} {}{}\n", d.name, d.type.ToString(), KindText(d),
+                       d.reason, d.alias.empty() ? "" : fmt::format(" (alias {})", d.alias));
+  }
+  out += "\noperators\n";
+  for (const auto& [op, n] : r.ops) out += fmt::format("  {:<32} {}\n", op, n);
+  if (!r.problems.empty()) out += "\nnodes that cannot be imported or pass no gradient\n";
+  for (const ReportProblem& p : r.problems) {
+    out += fmt::format("  {:<9} {} ({}): {}\n", p.kind, p.node, p.op, p.reason);
+  }
+  if (!r.messages.empty()) out += "\nerrors\n";
+  for (const std::string& m : r.messages) out += fmt::format("  {}\n", m);
+  return out;
+}
+
+std::string ReportJson(const ModelReport& r) {
+  using nlohmann::ordered_json;
+  ordered_json j;
+  j["path"] = r.path;
+  j["ir_version"] = r.ir_version;
+  j["opsets"] = ordered_json::object();
+  for (const auto& [domain, version] : r.opsets) j["opsets"][domain] = version;
+  j["producer"] = r.producer;
+  auto tensors = [](const std::vector<ReportTensor>& list) {
+    ordered_json a = ordered_json::array();
+    for (const ReportTensor& t : list) a.push_back({{"name", t.name}, {"type", t.type}});
+    return a;
+  };
+  j["inputs"] = tensors(r.inputs);
+  j["outputs"] = tensors(r.outputs);
+  j["dims"] = ordered_json::array();
+  for (const SymbolicDim& d : r.dims) j["dims"].push_back({{"name", d.name}, {"uses", d.uses}});
+  j["parameters"] = ordered_json::array();
+  for (const ParameterDecision& d : r.tensors) {
+    j["parameters"].push_back({{"name", d.name},
+                               {"alias", d.alias},
+                               {"type", ir::DTypeName(d.type.dtype)},
+                               {"dims", d.type.dims},
+                               {"kind", KindText(d)},
+                               {"reason", d.reason}});
+  }
+  j["ops"] = ordered_json::object();
+  for (const auto& [op, n] : r.ops) j["ops"][op] = n;
+  j["problems"] = ordered_json::array();
+  for (const ReportProblem& p : r.problems) {
+    j["problems"].push_back(
+        {{"node", p.node}, {"op", p.op}, {"kind", p.kind}, {"reason", p.reason}});
+  }
+  j["messages"] = r.messages;
+  j["trained_elements"] = r.trained_elements;
+  j["frozen_elements"] = r.frozen_elements;
+  return j.dump(2, ' ', false, ordered_json::error_handler_t::replace);
+}
+
+}  // namespace hyper::onnx_frontend

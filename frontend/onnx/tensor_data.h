@@ -1,0 +1,79 @@
+// Tensors of ONNX files <-> host tensors of the IR. Sizes are checked against the dims exactly, so
+// that a hostile file never makes us read outside its bytes.
+// Thread safety: pure functions; MappedFile is immutable after opening.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+#include "ir/types.h"
+#include "onnx/onnx_pb.h"
+
+namespace hyper::onnx_frontend {
+
+// nullopt for element types that the IR does not have (string, complex, float8, 4 and 2 bits).
+std::optional<ir::DType> DTypeFromOnnx(int onnx_type);
+int DTypeToOnnx(ir::DType dtype);
+// "float", "int64", "float8e4m3fn"; "type 99" for a number that ONNX does not know.
+std::string OnnxTypeName(int onnx_type);
+
+// Number of elements, or an error for a negative extent or a product above `limit`.
+Result<int64_t> CheckedElementCount(std::span<const int64_t> dims,
+                                    int64_t limit = int64_t{1} << 44);
+
+// A read-only mapping of a file.
+class MappedFile {
+ public:
+  static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+  const std::byte* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  MappedFile() = default;
+  const std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+// Opens the files named by tensors with external data. Only regular files inside `folder` with one
+// hard link are read; the error tells the path that a location resolves to.
+class ExternalData {
+ public:
+  explicit ExternalData(std::string folder) : folder_(std::move(folder)) {}
+  // The bytes of `tensor` (offset and length checked), mapped.
+  struct Bytes {
+    std::shared_ptr<const MappedFile> file;
+    const std::byte* data = nullptr;
+    int64_t size = 0;
+  };
+  Result<Bytes> Find(const onnx::TensorProto& tensor);
+
+ private:
+  Result<std::string> Resolve(const std::string& location) const;
+  std::string folder_;
+  std::map<std::string, std::shared_ptr<const MappedFile>> files_;
+};
+
+// The content of `tensor`. `owner` keeps the protobuf alive, so that large raw data is shared
+// instead of copied (null: always copy). `external` may be null when the model has none.
+Result<ir::HostTensor> ReadTensor(const onnx::TensorProto& tensor, ExternalData* external,
+                                  const std::shared_ptr<const void>& owner);
+
+// Checks dims, element type and that exactly the bytes that the dims ask for are there, for every
+// element type of ONNX; reads nothing.
+Status CheckTensor(const onnx::TensorProto& tensor, ExternalData* external);
+
+// A TensorProto with raw data.
+onnx::TensorProto WriteTensor(const ir::HostTensor& value, const std::string& name);
+
+// The same values in another element type (round to nearest even; floats to integers truncate).
+ir::HostTensor ConvertTensor(const ir::HostTensor& value, ir::DType dtype);
+
+}  // namespace hyper::onnx_frontend

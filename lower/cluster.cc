@@ -1,0 +1,314 @@
+#include "lower/cluster.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "ir/op_def.h"
+
+namespace hyper::lower {
+
+using ir::Node;
+using ir::NodeId;
+using ir::ValueId;
+
+namespace {
+
+constexpr size_t kMaxMembers = 96;
+constexpr size_t kMaxReads = 28;
+constexpr int kSiblingDistance = 48;   // in program order
+constexpr int64_t kSiblingElements = 256;
+
+class ClusterBuilder {
+ public:
+  ClusterBuilder(const Analysis& analysis, const std::vector<std::vector<NodeId>>& extra)
+      : a_(analysis), f_(analysis.function()), extra_(extra) {
+    part_.assign(static_cast<size_t>(f_.node_count()), -1);
+    finish_.assign(static_cast<size_t>(f_.node_count()), -1);
+    readers_.resize(static_cast<size_t>(f_.value_count()));
+  }
+
+  Result<Clusters> Run() {
+    for (NodeId id : f_.order()) {
+      const NodeKind kind = KindOf(f_.node(id));
+      if (kind == NodeKind::kOpaque) {
+        Cluster c;
+        c.op = id;
+        part_[I(id)] = Add(std::move(c));
+      } else if (kind == NodeKind::kFusable) {
+        HYPER_RETURN_IF_ERROR(Assign(id));
+      }
+    }
+    return Schedule();
+  }
+
+ private:
+  static size_t I(NodeId n) { return static_cast<size_t>(n.index); }
+  static size_t I(ValueId v) { return static_cast<size_t>(v.index); }
+
+  int Add(Cluster c) {
+    clusters_.push_back(std::move(c));
+    return static_cast<int>(clusters_.size()) - 1;
+  }
+  bool IsTerminal(NodeId id) const {
+    return f_.node(id).op->name == "reduce" && a_.Reduce(id) == ReduceKind::kTerminal;
+  }
+  // The cluster that makes the final content of a value, or -1.
+  int Source(ValueId v) const {
+    const NodeId id = a_.ProducerId(a_.Base(v));
+    if (!id.valid()) return -1;
+    return finish_[I(id)] >= 0 ? finish_[I(id)] : part_[I(id)];
+  }
+
+  // Clusters that one member waits for.
+  void Dependencies(const Member& m, std::set<int>* out) const {
+    if (m.finish) {
+      out->insert(part_[I(m.node)]);
+      return;
+    }
+    for (ValueId v : f_.node(m.node).inputs) AddSource(v, out);
+    for (NodeId before : extra_[I(m.node)]) {
+      if (part_[I(before)] >= 0) out->insert(part_[I(before)]);
+      if (finish_[I(before)] >= 0) out->insert(finish_[I(before)]);
+    }
+    out->erase(-1);
+  }
+  // Cheap producers are recomputed: what they read counts.
+  void AddSource(ValueId v, std::set<int>* out) const {
+    const NodeId id = a_.ProducerId(a_.Base(v));
+    if (id.valid() && KindOf(f_.node(id)) == NodeKind::kCheap) {
+      for (ValueId in : f_.node(id).inputs) AddSource(in, out);
+      return;
+    }
+    out->insert(Source(v));
+  }
+  std::set<int> Dependencies(const Cluster& c) const {
+    std::set<int> deps;
+    if (!c.fused()) Dependencies(Member{c.op, false}, &deps);
+    for (const Member& m : c.group.members) Dependencies(m, &deps);
+    return deps;
+  }
+
+  // Would clusters `merged` plus node `id` as one kernel wait for themselves?
+  bool MakesCycle(const std::set<int>& merged, const Member& extra) const {
+    std::set<int> open;
+    Dependencies(extra, &open);
+    for (int c : merged) {
+      const std::set<int> deps = Dependencies(clusters_[static_cast<size_t>(c)]);
+      open.insert(deps.begin(), deps.end());
+    }
+    for (int c : merged) open.erase(c);
+    // Nothing that ends before the merged clusters begin can wait for them.
+    int first = a_.Position(extra.node);
+    for (int c : merged) {
+      const auto& members = clusters_[static_cast<size_t>(c)].group.members;
+      first = std::min(first, a_.Position(members.front().node));
+    }
+    std::vector<bool> seen(clusters_.size(), false);
+    std::vector<int> stack(open.begin(), open.end());
+    while (!stack.empty()) {
+      const int c = stack.back();
+      stack.pop_back();
+      if (seen[static_cast<size_t>(c)] || Last(c) < first) continue;
+      seen[static_cast<size_t>(c)] = true;
+      if (merged.count(c) != 0) return true;
+      for (int d : Dependencies(clusters_[static_cast<size_t>(c)])) stack.push_back(d);
+    }
+    return false;
+  }
+
+  // Fused clusters that `id` could join: producers first (latest first), then readers of the same
+  // large operand nearby.
+  std::vector<int> Candidates(NodeId id) const {
+    std::vector<int> list;
+    const auto add = [&](int c) {
+      if (c >= 0 && clusters_[static_cast<size_t>(c)].fused() &&
+          std::find(list.begin(), list.end(), c) == list.end()) {
+        list.push_back(c);
+      }
+    };
+    for (ValueId v : f_.node(id).inputs) add(Source(v));
+    std::sort(list.begin(), list.end(), [&](int x, int y) { return Last(x) > Last(y); });
+    for (ValueId v : f_.node(id).inputs) {
+      if (f_.type(v).elements() < kSiblingElements) continue;
+      const std::vector<NodeId>& readers = readers_[I(v)];
+      for (size_t k = readers.size(); k-- > 0;) {
+        if (a_.Position(id) - a_.Position(readers[k]) > kSiblingDistance) break;
+        const bool forward = f_.node(id).role == ir::Role::kForward;
+        if ((f_.node(readers[k]).role == ir::Role::kForward) == forward) add(part_[I(readers[k])]);
+      }
+    }
+    return list;
+  }
+  int Last(int c) const {
+    const Cluster& cluster = clusters_[static_cast<size_t>(c)];
+    return cluster.fused() ? a_.Position(cluster.group.members.back().node)
+                           : a_.Position(cluster.op);
+  }
+
+  Result<Group> TryJoin(const std::set<int>& merged, const Member& m) const {
+    std::vector<Member> members = {m};
+    for (int c : merged) {
+      const auto& more = clusters_[static_cast<size_t>(c)].group.members;
+      members.insert(members.end(), more.begin(), more.end());
+    }
+    // Partial sums of one kernel come in equally many chunks; those of two need not.
+    std::set<int> parents;
+    for (const Member& member : members) {
+      if (member.finish) parents.insert(part_[I(member.node)]);
+    }
+    if (parents.size() > 1) return InvalidArgument("combines sums of two kernels");
+    if (members.size() > kMaxMembers) return InvalidArgument("the group is full");
+    HYPER_ASSIGN_OR_RETURN(Group group, BuildGroup(a_, std::move(members)));
+    if (group.read.size() > 2 * kMaxReads) return InvalidArgument("the group has too many operands");
+    if (MakesCycle(merged, m)) return InvalidArgument("another kernel lies between");
+    return group;
+  }
+
+  Status Assign(NodeId id) {
+    const Member m{id, false};
+    std::set<int> merged;
+    Result<Group> group = BuildGroup(a_, {m});
+    if (!group.ok()) return Internal(fmt::format("node {}: {}", Name(id), group.status().message()));
+    for (int c : Candidates(id)) {
+      std::set<int> wider = merged;
+      wider.insert(c);
+      Result<Group> joined = TryJoin(wider, m);
+      if (joined.ok()) {
+        merged = std::move(wider);
+        group = std::move(joined);
+      } else {
+        reasons_[{c, id}] = joined.status().message();
+      }
+    }
+    Commit(merged, std::move(group).value(), &part_, id);
+    for (ValueId v : f_.node(id).inputs) readers_[I(v)].push_back(id);
+    if (IsTerminal(id)) AssignFinish(id);
+    return {};
+  }
+
+  // Combinations of the partial sums of one group go together.
+  void AssignFinish(NodeId id) {
+    const Member m{id, true};
+    std::set<int> merged;
+    Group group = BuildGroup(a_, {m}).value();
+    for (const Member& other : clusters_[static_cast<size_t>(part_[I(id)])].group.members) {
+      if (other.node == id || !IsTerminal(other.node) || finish_[I(other.node)] < 0) continue;
+      std::set<int> wider = merged;
+      wider.insert(finish_[I(other.node)]);
+      if (f_.type(f_.node(id).outputs[0]) != f_.type(f_.node(other.node).outputs[0])) continue;
+      Result<Group> joined = TryJoin(wider, m);
+      if (joined.ok()) {
+        merged = std::move(wider);
+        group = std::move(joined).value();
+      }
+    }
+    Commit(merged, std::move(group), &finish_, id);
+  }
+
+  void Commit(const std::set<int>& merged, Group group, std::vector<int>* slot, NodeId id) {
+    int at;
+    if (merged.empty()) {
+      at = Add({});
+    } else {
+      at = *merged.begin();
+      for (int c : merged) {
+        if (c != at) clusters_[static_cast<size_t>(c)] = {};  // merged away
+      }
+    }
+    (*slot)[I(id)] = at;
+    for (const Member& m : group.members) {
+      if (m.node != id || m.finish == (slot == &finish_)) {
+        (m.finish ? finish_ : part_)[I(m.node)] = at;
+      }
+    }
+    clusters_[static_cast<size_t>(at)].group = std::move(group);
+  }
+
+  std::string Name(NodeId id) const {
+    const Node& node = f_.node(id);
+    std::string what(node.op->name);
+    if (node.op->name == "map") what = node.attributes.GetExpr("expr").ToString();
+    if (what.size() > 60) what = what.substr(0, 57) + "...";
+    return node.source.empty() ? what : fmt::format("{} ({})", what, node.source);
+  }
+
+  Result<Clusters> Schedule() {
+    std::vector<int> order;
+    for (int c = 0; c < static_cast<int>(clusters_.size()); ++c) {
+      const Cluster& cluster = clusters_[static_cast<size_t>(c)];
+      if (cluster.fused() || cluster.op.valid()) order.push_back(c);
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int x, int y) { return Last(x) < Last(y); });
+    std::vector<int> state(clusters_.size(), 0);  // 1: open, 2: done
+    Clusters out;
+    for (int root : order) {
+      std::vector<std::pair<int, std::vector<int>>> stack;
+      const auto open = [&](int c) {
+        const std::set<int> deps = Dependencies(clusters_[static_cast<size_t>(c)]);
+        std::vector<int> list(deps.rbegin(), deps.rend());
+        list.erase(std::remove(list.begin(), list.end(), c), list.end());
+        state[static_cast<size_t>(c)] = 1;
+        stack.emplace_back(c, std::move(list));
+      };
+      if (state[static_cast<size_t>(root)] == 0) open(root);
+      while (!stack.empty()) {
+        auto& [c, deps] = stack.back();
+        if (deps.empty()) {
+          state[static_cast<size_t>(c)] = 2;
+          scheduled_.push_back(c);
+          stack.pop_back();
+          continue;
+        }
+        const int next = deps.back();
+        deps.pop_back();
+        if (state[static_cast<size_t>(next)] == 1) return Internal("kernels wait for each other");
+        if (state[static_cast<size_t>(next)] == 0) open(next);
+      }
+    }
+    ReportUnfused(&out);
+    for (int c : scheduled_) out.clusters.push_back(std::move(clusters_[static_cast<size_t>(c)]));
+    return out;
+  }
+
+  // Every edge between two fused clusters, with the reason found when joining failed.
+  void ReportUnfused(Clusters* out) const {
+    for (NodeId id : f_.order()) {
+      if (KindOf(f_.node(id)) != NodeKind::kFusable) continue;
+      std::set<NodeId> told;
+      for (ValueId v : f_.node(id).inputs) {
+        const NodeId p = a_.ProducerId(a_.Base(v));
+        if (!p.valid() || KindOf(f_.node(p)) != NodeKind::kFusable || !told.insert(p).second) continue;
+        const int c = Source(v);
+        if (c == part_[I(id)]) continue;
+        std::string why = "needs the complete reduction first";
+        if (!IsTerminal(p)) {
+          Result<Group> pair = BuildGroup(a_, {{p, false}, {id, false}});
+          const auto it = reasons_.find({c, id});
+          why = !pair.ok() ? pair.status().message()
+                           : it != reasons_.end() ? it->second : "joined another group";
+        }
+        out->unfused.push_back(fmt::format("{} | {}: {}", Name(p), Name(id), why));
+      }
+    }
+  }
+
+  const Analysis& a_;
+  const ir::Function& f_;
+  const std::vector<std::vector<NodeId>>& extra_;
+  std::vector<Cluster> clusters_;
+  std::vector<int> part_, finish_;              // cluster of a node
+  std::vector<std::vector<NodeId>> readers_;    // fusable readers of a value
+  std::map<std::pair<int, NodeId>, std::string> reasons_;
+  std::vector<int> scheduled_;
+};
+
+}  // namespace
+
+Result<Clusters> FormClusters(const Analysis& analysis,
+                              const std::vector<std::vector<NodeId>>& extra) {
+  return ClusterBuilder(analysis, extra).Run();
+}
+
+}  // namespace hyper::lower

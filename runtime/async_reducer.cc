@@ -1,0 +1,94 @@
+#include "runtime/async_reducer.h"
+
+#include <algorithm>
+#include <chrono>
+
+namespace hyper::runtime {
+
+int64_t SteadyNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+AsyncReducer::AsyncReducer(Communicator* communicator, int max_buckets)
+    : communicator_(communicator) {
+  jobs_.reserve(static_cast<size_t>(max_buckets));
+  records_.reserve(static_cast<size_t>(max_buckets));
+  if (communicator_->size() > 1) thread_ = std::thread([this] { Loop(); });
+}
+
+AsyncReducer::~AsyncReducer() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void AsyncReducer::Start(int bucket, void* data, int64_t elements, ir::DType dtype) {
+  if (!thread_.joinable()) return;  // one rank: the sum is there already
+  {
+    const std::lock_guard lock(mutex_);
+    if (fresh_) {
+      jobs_.clear();
+      records_.clear();
+      done_ = 0;
+      fresh_ = false;
+    }
+    jobs_.push_back({data, elements, dtype});
+    records_.push_back({bucket, elements * ir::DTypeBytes(dtype), SteadyNanoseconds(), 0, 0});
+  }
+  changed_.notify_all();
+}
+
+Status AsyncReducer::Wait() {
+  std::unique_lock lock(mutex_);
+  if (fresh_) {
+    records_.clear();
+    return status_;
+  }
+  changed_.wait(lock, [&] { return done_ == jobs_.size(); });
+  fresh_ = true;
+  return status_;
+}
+
+void AsyncReducer::Loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop_ || done_ < jobs_.size(); });
+    if (stop_) return;
+    const size_t index = done_;
+    const Job job = jobs_[index];
+    const bool usable = status_.ok();
+    lock.unlock();
+    const int64_t begin = SteadyNanoseconds();
+    Status status;
+    if (usable) status = communicator_->AllReduceSum(job.data, job.elements, job.dtype);
+    const int64_t end = SteadyNanoseconds();
+    lock.lock();
+    records_[index].begin_ns = begin;
+    records_[index].end_ns = end;
+    if (!status.ok()) status_ = status;
+    ++done_;
+    changed_.notify_all();
+  }
+}
+
+OverlapFigures MeasureOverlap(std::span<const ReduceRecord> records, int64_t backward_end_ns) {
+  OverlapFigures figures;
+  int64_t free_at = 0;
+  for (const ReduceRecord& record : records) {
+    const int64_t duration = record.end_ns - record.begin_ns;
+    figures.reduce += duration;
+    figures.hidden +=
+        std::clamp<int64_t>(backward_end_ns - record.begin_ns, 0, duration);
+    const int64_t best_begin = std::max(free_at, record.queued_ns);
+    free_at = best_begin + duration;
+    figures.coverable += std::clamp<int64_t>(backward_end_ns - best_begin, 0, duration);
+  }
+  return figures;
+}
+
+}  // namespace hyper::runtime

@@ -1,0 +1,58 @@
+// A whole run: what tools/hyperrun calls on every rank.
+// Thread safety: one job per communicator; RunJob blocks until the run is over.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "base/status.h"
+#include "frontend/strategy/launch_config.h"
+#include "runtime/agree.h"
+#include "runtime/async_reducer.h"
+#include "runtime/checkpoint.h"
+#include "runtime/communicator.h"
+#include "runtime/executor.h"
+#include "runtime/reporter.h"
+#include "runtime/trainer.h"
+
+namespace hyper::runtime {
+
+struct JobOptions {
+  FileSystem* fs = RealFileSystem();
+  Communicator* communicator = nullptr;  // required
+  Reporter* reporter = nullptr;          // required
+  std::vector<std::string> overrides;    // --set KEY=VALUE
+  std::optional<int64_t> steps;          // --steps
+  bool eval_only = false;                // --eval: evaluates the initial or loaded state
+  bool dry_run = false;                  // everything up to the first step
+  std::string checkpoint;                // state to start from; empty: the bundle's
+  std::string trace;                     // Chrome trace of one step, one file per rank; empty: none
+  bool write_files = true;               // metrics and checkpoints
+  std::optional<bool> overlap;           // instead of the bundle's
+  int threads = 0;                       // of the executor; 0: DefaultTeamSize()
+  bool reference_kernels = false;
+  bool poison = false;
+  PlantedFault fault;
+};
+
+struct JobResult {
+  int64_t steps = 0;                     // done in all, those before a checkpoint included
+  std::vector<double> losses;            // of the steps of this run
+  std::optional<EvalReport> eval;        // the last one
+  std::string checkpoint;                // path of the final state; empty when none was written
+  NamedTensors tensors;                  // final values on rank 0 (for an export)
+  OverlapFigures overlap;                // of the last step
+};
+
+// Opens the bundle, makes the executor and runs. Every rank returns the same status when one
+// rank's preparation fails; the message names the rank.
+Result<JobResult> RunJob(const std::string& bundle_path, const JobOptions& options);
+
+// The same on an executor that is there already. `launch`: the bundle's launch keys.
+Result<JobResult> RunJobOn(Executor* executor, const std::string& model_name,
+                           int ranks_per_replica, strategy::LaunchConfig launch,
+                           const JobOptions& options);
+
+}  // namespace hyper::runtime

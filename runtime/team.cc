@@ -1,0 +1,34 @@
+#include "runtime/team.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include <omp.h>
+#include <sched.h>
+
+namespace hyper::runtime {
+
+int DefaultTeamSize() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  int threads = 1;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) threads = std::max(1, CPU_COUNT(&set));
+  if (const char* value = std::getenv("OMP_NUM_THREADS")) {
+    const int requested = std::atoi(value);
+    if (requested > 0) threads = std::min(threads, requested);
+  }
+  return threads;
+}
+
+Team::Team(int threads) : threads_(std::max(1, threads)) {}
+
+void Team::Run(TaskFunction body, void* context) const {
+  if (threads_ == 1) {
+    body(context, 0, 1);
+    return;
+  }
+#pragma omp parallel num_threads(threads_)
+  body(context, omp_get_thread_num(), omp_get_num_threads());
+}
+
+}  // namespace hyper::runtime

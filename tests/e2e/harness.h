@@ -1,0 +1,56 @@
+// Compiles a model and trains it in this process, ranks as threads: what the end-to-end tests share.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "base/status.h"
+#include "runtime/job.h"
+
+namespace hyper::e2e {
+
+// Compiles into a fresh folder below the test's temporary folder; returns the bundle's path.
+Result<std::string> CompileToBundle(const std::string& name, const std::string& model_path,
+                                    const std::string& strategy_yaml,
+                                    bool reference_kernels = false, int64_t guard_bytes = 0);
+
+struct TrainOptions {
+  int replicas = 1;
+  int64_t steps = 1;
+  int threads = 1;
+  std::vector<std::string> overrides;
+  runtime::PlantedFault fault;
+  bool reference_kernels = false;
+  bool poison = false;
+};
+
+// What rank 0 saw.
+struct TrainResult {
+  std::vector<double> losses;
+  std::vector<double> grad_norms;
+  std::map<std::string, std::vector<double>> gradients;  // of the last step, after the reduces
+  std::map<std::string, std::vector<double>> tensors;    // parameters and states, row-major
+  int64_t poison_high_water = 0;
+};
+
+Result<TrainResult> Train(const std::string& bundle, const TrainOptions& options);
+
+// The digest of tests/parity/README.md.
+struct Digest {
+  double norm = 0;
+  std::vector<double> projections;
+};
+Digest DigestOf(const std::vector<double>& values, int projections = 8);
+Digest DigestFromJson(const nlohmann::json& json);
+// Largest difference of norm and projections, divided by `scale` (0: the expected norm).
+double DigestError(const Digest& actual, const Digest& expected, double scale = 0);
+
+double RelativeError(double actual, double expected);
+std::string ReadFileOrDie(const std::string& path);
+
+}  // namespace hyper::e2e

@@ -1,0 +1,161 @@
+// Training against PyTorch's recorded numbers (tests/parity/README.md), every case and optimizer:
+// in fp64 mode losses and final parameters, in fp32 gradients and losses. Each check has a twin with
+// a planted fault that must turn it red.
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "tests/e2e/harness.h"
+
+namespace hyper::e2e {
+namespace {
+
+using nlohmann::json;
+
+const std::string& DataFolder() {
+  static const std::string folder = std::string(HYPER_SOURCE_DIR) + "/tests/parity/data";
+  return folder;
+}
+
+const json& Manifest() {
+  static const json manifest = json::parse(ReadFileOrDie(DataFolder() + "/manifest.json"));
+  return manifest;
+}
+
+struct Case {
+  std::string name;
+  size_t index;
+  size_t run;
+  std::string optimizer;
+};
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  for (size_t c = 0; c < Manifest()["cases"].size(); ++c) {
+    const json& item = Manifest()["cases"][c];
+    for (size_t r = 0; r < item["runs"].size(); ++r) {
+      cases.push_back({item["name"], c, r, item["runs"][r]["optimizer"]["kind"]});
+    }
+  }
+  return cases;
+}
+
+// JSON is YAML: the manifest's values go into the strategy as they are.
+std::string StrategyFor(const json& item, const json& run, const std::string& precision) {
+  json inputs;
+  for (const auto& [input, file] : item["inputs"].items()) inputs[input] = {{"file", file}};
+  inputs["labels"] = {{"file", item["labels"]}};
+  json loss = {{"kind", "cross_entropy"}, {"logits", item["logits"]}, {"labels", "labels"}};
+  if (!item["ignore_index"].is_null()) loss["ignore_index"] = item["ignore_index"];
+  const json strategy = {
+      {"version", 1},
+      {"model", {{"dims", item["dims"]}, {"parameters", {{"freeze", item["freeze"]}}}}},
+      {"train",
+       {{"loss", loss},
+        {"optimizer", run["optimizer"]},
+        {"precision", precision},
+        {"batchnorm", {{"running_variance", "unbiased"}}},
+        {"micro_batches", 1}}},
+      {"data", {{"kind", "npy"}, {"path", DataFolder()}, {"shuffle", false}, {"inputs", inputs}}},
+      {"run", {{"steps", item["steps"]}}}};
+  return strategy.dump(1);
+}
+
+class Parity : public testing::TestWithParam<Case> {
+ protected:
+  const json& item() const { return Manifest()["cases"][GetParam().index]; }
+  const json& run() const { return item()["runs"][GetParam().run]; }
+  json expected() const {
+    return json::parse(ReadFileOrDie(DataFolder() + "/" + run()["expected"].get<std::string>()));
+  }
+  std::string Bundle(const std::string& precision) const {
+    const std::string name =
+        fmt::format("{}_{}_{}", GetParam().name, GetParam().optimizer, precision);
+    auto bundle = CompileToBundle(name, DataFolder() + "/" + item()["model"].get<std::string>(),
+                                  StrategyFor(item(), run(), precision));
+    EXPECT_TRUE(bundle.ok()) << bundle.status().ToString();
+    return bundle.ok() ? *bundle : std::string();
+  }
+};
+
+double LossError(const std::vector<double>& losses, const json& expected, size_t count) {
+  double error = losses.size() < count ? 1 : 0;
+  for (size_t s = 0; s < count && s < losses.size(); ++s) {
+    error = std::max(error, RelativeError(losses[s], expected["losses"][s].get<double>()));
+  }
+  return error;
+}
+
+// Largest error over all tensors; `field` is "gradient" or "final".
+double TensorError(const std::map<std::string, std::vector<double>>& actual, const json& expected,
+                   const std::string& field, std::string* worst) {
+  double error = 0;
+  for (const auto& [name, entry] : expected["parameters"].items()) {
+    const auto found = actual.find(name);
+    if (found == actual.end()) {
+      ADD_FAILURE() << name << " is missing";
+      return 1;
+    }
+    const bool zero = field == "gradient" && entry["zero_gradient"].get<bool>();
+    const double e =
+        DigestError(DigestOf(found->second), DigestFromJson(entry[field]),
+                    zero ? expected["grad_norm"].get<double>() : 0);
+    if (e > error) {
+      error = e;
+      *worst = name;
+    }
+  }
+  return error;
+}
+
+TEST_P(Parity, DoubleMatchesOverTwentySteps) {
+  const json wanted = expected();
+  const std::string bundle = Bundle("fp64");
+  ASSERT_FALSE(bundle.empty());
+  const auto result = Train(bundle, {.steps = 20});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_LE(LossError(result->losses, wanted, 20), 1e-8);
+  std::string worst;
+  EXPECT_LE(TensorError(result->tensors, wanted, "final", &worst), 1e-8) << worst;
+  for (const auto& [name, entry] : wanted["running_statistics"].items()) {
+    ASSERT_TRUE(result->tensors.count(name)) << name;
+    EXPECT_LE(DigestError(DigestOf(result->tensors.at(name)), DigestFromJson(entry["final"])), 1e-8)
+        << name;
+  }
+  // The twin: gradients 1 % too large must show.
+  TrainOptions fault{.steps = 20};
+  fault.fault.gradient_factor = 1.01;
+  const auto broken = Train(bundle, fault);
+  ASSERT_TRUE(broken.ok()) << broken.status().ToString();
+  EXPECT_GT(TensorError(broken->tensors, wanted, "final", &worst), 1e-8);
+}
+
+TEST_P(Parity, SingleMatchesGradientsAndLosses) {
+  const json wanted = expected();
+  const std::string bundle = Bundle("fp32");
+  ASSERT_FALSE(bundle.empty());
+  const auto first = Train(bundle, {.steps = 1});
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  std::string worst;
+  EXPECT_LE(TensorError(first->gradients, wanted, "gradient", &worst), 1e-5) << worst;
+  const auto result = Train(bundle, {.steps = 20});
+  ASSERT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_LE(LossError(result->losses, wanted, 3), 1e-5);
+  if (!item()["batch_norm"].get<bool>()) {
+    EXPECT_LE(LossError(result->losses, wanted, 20), 1e-4);
+  }
+  TrainOptions fault{.steps = 1};
+  fault.fault.gradient_factor = 1.01;
+  const auto broken = Train(bundle, fault);
+  ASSERT_TRUE(broken.ok()) << broken.status().ToString();
+  EXPECT_GT(TensorError(broken->gradients, wanted, "gradient", &worst), 1e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(Recorded, Parity, testing::ValuesIn(Cases()), [](const auto& info) {
+  return info.param.name + "_" + info.param.optimizer;
+});
+
+}  // namespace
+}  // namespace hyper::e2e

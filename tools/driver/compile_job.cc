@@ -1,0 +1,231 @@
+#include "tools/driver/compile_job.h"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+#include "codegen/checker.h"
+#include "codegen/report.h"
+#include "frontend/onnx/export.h"
+#include "ir/pass.h"
+#include "ir/text.h"
+#include "ir/training.h"
+#include "lower/lowered.h"
+#include "offload/placement.h"
+
+namespace hyper::tools {
+namespace {
+
+constexpr std::string_view kProducer = "hyperc 0.1.0";
+// Simplification of one micro-batch's program, before and after autodiff alike.
+constexpr std::string_view kSimplify = "canonicalize,fuse_map_constants,cse,dce";
+
+ir::LossKind LossKindOf(const strategy::LossTerm& term) {
+  if (!term.kind) return ir::LossKind::kOutput;
+  switch (*term.kind) {
+    case strategy::LossKind::kCrossEntropy: return ir::LossKind::kCrossEntropy;
+    case strategy::LossKind::kMse: return ir::LossKind::kMse;
+    case strategy::LossKind::kBceWithLogits: return ir::LossKind::kBceWithLogits;
+  }
+  return ir::LossKind::kOutput;
+}
+
+onnx_frontend::LossSpec LossSpecOf(const strategy::LossTerm& term) {
+  onnx_frontend::LossSpec spec;
+  spec.kind = LossKindOf(term);
+  spec.ignore_index = term.ignore_index;
+  spec.weight = term.weight;
+  switch (spec.kind) {
+    case ir::LossKind::kCrossEntropy:
+    case ir::LossKind::kBceWithLogits:
+      spec.prediction = term.logits;
+      spec.target = term.labels;
+      break;
+    case ir::LossKind::kMse:
+      spec.prediction = term.prediction;
+      spec.target = term.target;
+      break;
+    case ir::LossKind::kOutput: spec.prediction = term.output; break;
+  }
+  return spec;
+}
+
+ir::OptimizerSpec OptimizerOf(const strategy::OptimizerConfig& config) {
+  ir::OptimizerSpec spec;
+  using Kind = strategy::OptimizerKind;
+  switch (config.kind) {
+    case Kind::kSgd: spec.kind = ir::OptimizerKind::kSgd; break;
+    case Kind::kMomentum:
+    case Kind::kNesterov: spec.kind = ir::OptimizerKind::kMomentum; break;
+    case Kind::kAdam:
+    case Kind::kAdamW: spec.kind = ir::OptimizerKind::kAdam; break;
+  }
+  spec.nesterov = config.kind == Kind::kNesterov;
+  spec.decoupled_decay = config.kind == Kind::kAdamW;
+  spec.momentum = config.momentum;
+  spec.beta1 = config.beta1;
+  spec.beta2 = config.beta2;
+  spec.epsilon = config.eps;
+  spec.weight_decay = config.weight_decay;
+  return spec;
+}
+
+// Names in the strategy that exist nowhere in the model point at their line in the strategy.
+Status RenderWithStrategy(const strategy::Strategy& strategy, const Diagnostics& diagnostics,
+                          const Status& status) {
+  if (status.ok() || !diagnostics.has_errors()) return status;
+  return {status.code(), diagnostics.Render(strategy.source)};
+}
+
+// Facts about the loss terms that the trainer and the evaluator need beside the programs.
+Result<std::vector<program::LossTerm>> LossTermsOf(const ir::ForwardModel& forward) {
+  std::vector<program::LossTerm> out;
+  const ir::Function* eval = forward.module.Find("eval");
+  HYPER_CHECK(eval != nullptr, "a training module without @eval");
+  for (const ir::LossTerm& term : forward.eval_losses) {
+    program::LossTerm item;
+    item.set_name(term.name);
+    item.set_weight(term.weight);
+    // Counted on a copy: the nodes that the count needs are not wanted here.
+    ir::Function scratch = *eval;
+    ir::Builder builder(&scratch);
+    HYPER_ASSIGN_OR_RETURN(const ir::LossCount count,
+                           ir::AppendLossCount(builder, term, term.target));
+    item.set_counted(count.value.valid());
+    if (!count.value.valid()) item.set_constant_count(count.constant);
+    if (term.target.valid()) {
+      const int argument = eval->ArgumentIndex(term.target);
+      if (argument >= 0) item.set_labels(eval->arguments()[static_cast<size_t>(argument)].name);
+    }
+    if (term.kind == ir::LossKind::kCrossEntropy) {
+      const ir::TensorType& logits = eval->type(term.prediction);
+      const int axis = term.class_axis < 0 ? term.class_axis + logits.rank() : term.class_axis;
+      item.set_class_axis(axis);
+      item.set_classes(logits.dims[static_cast<size_t>(axis)]);
+      for (const ir::FunctionResult& result : eval->results()) {
+        if (result.value == term.prediction) item.set_prediction(result.name);
+      }
+      item.set_has_ignore(term.ignore_index.has_value());
+      item.set_ignore_index(term.ignore_index.value_or(0));
+    }
+    out.push_back(std::move(item));
+  }
+  return out;
+}
+
+struct BuiltModule {
+  ir::Module module;
+  onnx_frontend::ParameterPlan plan;
+  std::vector<program::LossTerm> losses;
+};
+
+Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
+                          const strategy::Strategy& strategy, Diagnostics* diagnostics,
+                          std::vector<std::string>* unreached) {
+  HYPER_ASSIGN_OR_RETURN(
+      onnx_frontend::ImportedModel imported,
+      onnx_frontend::Import(model, ImportOptionsOf(strategy), diagnostics));
+  BuiltModule built;
+  built.plan = std::move(imported.plan);
+  if (strategy.train) {
+    HYPER_ASSIGN_OR_RETURN(built.losses, LossTermsOf(imported.forward));
+    const strategy::LaunchTrain& launch = *strategy.launch.train;
+    // The norm is part of every step's metrics, clipped or not.
+    HYPER_ASSIGN_OR_RETURN(
+        built.module,
+        ir::BuildTrainingModule(std::move(imported.forward), OptimizerOf(launch.optimizer),
+                                /*clip=*/true, diagnostics, unreached));
+    if (strategy.train->precision == strategy::Precision::kFp64) {
+      HYPER_RETURN_IF_ERROR(
+          ir::ConvertPrecision(built.module, ir::DType::kF32, ir::DType::kF64));
+    }
+  } else {
+    built.module = std::move(imported.forward.module);
+  }
+  HYPER_RETURN_IF_ERROR(ir::RunPipeline(kSimplify, built.module, {}, nullptr));
+  return built;
+}
+
+}  // namespace
+
+onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy) {
+  onnx_frontend::ImportOptions options;
+  options.dims = strategy.model.dims;
+  for (const strategy::ParameterRule& rule : strategy.model.parameters) {
+    options.rules.push_back({rule.pattern, rule.train});
+  }
+  options.training = strategy.train.has_value();
+  if (strategy.train) {
+    for (const strategy::LossTerm& term : strategy.train->loss) {
+      options.losses.push_back(LossSpecOf(term));
+    }
+    options.unbiased_running_variance =
+        strategy.train->running_variance == strategy::RunningVariance::kUnbiased;
+  }
+  return options;
+}
+
+Result<ir::Module> BuildModule(const onnx_frontend::LoadedModel& model,
+                               const strategy::Strategy& strategy, Diagnostics* diagnostics,
+                               std::vector<std::string>* unreached) {
+  Result<BuiltModule> built = Build(model, strategy, diagnostics, unreached);
+  if (!built.ok()) return RenderWithStrategy(strategy, *diagnostics, built.status());
+  return std::move(built->module);
+}
+
+Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::Strategy& strategy,
+                               const CompileJobOptions& options, Diagnostics* diagnostics) {
+  HYPER_ASSIGN_OR_RETURN(const codegen::MarchInfo march,
+                         codegen::ResolveMarch(options.kernels.march, options.kernels.compiler));
+  Result<std::unique_ptr<onnx_frontend::LoadedModel>> model =
+      onnx_frontend::LoadModel(model_path, {}, diagnostics);
+  if (!model.ok()) return RenderWithStrategy(strategy, *diagnostics, model.status());
+  CompiledJob job;
+  Result<BuiltModule> built = Build(**model, strategy, diagnostics, &job.unreached);
+  if (!built.ok()) return RenderWithStrategy(strategy, *diagnostics, built.status());
+  job.tensors = built->module.tensors;
+  job.content.module_text = ir::Print(built->module);
+
+  lower::LowerOptions lower_options;
+  lower_options.reference_kernels = options.reference_kernels;
+  HYPER_ASSIGN_OR_RETURN(lower::LoweredModule lowered,
+                         lower::Lower(built->module, lower_options));
+  codegen::PlanNotes notes;
+  for (const lower::LoweredFunction& function : lowered.functions) {
+    notes.unfused[function.name] = function.unfused;
+    job.unfused.insert(job.unfused.end(), function.unfused.begin(), function.unfused.end());
+  }
+  offload::PlacementOptions placement;
+  placement.guard_bytes = options.guard_bytes;
+  placement.bucket_bytes = strategy.data_parallel.bucket_bytes;
+  HYPER_ASSIGN_OR_RETURN(const offload::PlacedModule placed,
+                         offload::Place(std::move(lowered), placement));
+
+  codegen::CompileOptions kernel_options = options.kernels;
+  kernel_options.march = march.march;
+  std::vector<std::vector<std::string>> symbols;
+  HYPER_ASSIGN_OR_RETURN(codegen::CompiledKernels kernels,
+                         codegen::CompileCpuKernels(placed, kernel_options, &symbols));
+  HYPER_ASSIGN_OR_RETURN(program::Program program, codegen::BuildProgram(placed, symbols));
+  HYPER_RETURN_IF_ERROR(codegen::CheckProgram(placed, program));
+  for (const program::LossTerm& term : built->losses) *program.add_losses() = term;
+  program.set_training(strategy.train.has_value());
+  program.set_reduce_at_end(!strategy.data_parallel.overlap);
+
+  codegen::BundleContent& content = job.content;
+  HYPER_ASSIGN_OR_RETURN(content.slot_data, codegen::CollectSlotData(placed, program));
+  content.plan_json = codegen::PlanJson(program, notes);
+  content.program = std::move(program);
+  content.manifest.producer = kProducer;
+  content.manifest.model_name = built->module.name;
+  content.manifest.march = march.march;
+  content.manifest.cpu_features = march.features;
+  content.kernels_source = std::move(kernels.source);
+  content.kernels_object = std::move(kernels.object);
+  content.strategy_yaml = strategy::PrintStrategy(strategy);
+  content.launch_json = strategy.launch.ToJson();
+  HYPER_ASSIGN_OR_RETURN(content.model_onnx, onnx_frontend::StripWeights(**model, built->plan));
+  return job;
+}
+
+}  // namespace hyper::tools

@@ -1,0 +1,26 @@
+// hyperc ops and hyperc schema: what the registry and the settings table say.
+#include "frontend/strategy/schema.h"
+#include "ir/ops_table.h"
+#include "tools/hyperc/commands.h"
+
+namespace hyper::tools {
+
+Command AddOps(CLI::App& app) {
+  CLI::App* sub = app.add_subcommand("ops", "list the core operators, their gradients and kernels");
+  auto format = std::make_shared<std::string>("text");
+  sub->add_option("--format", *format, "text or json")->check(CLI::IsMember({"text", "json"}));
+  return [format] {
+    WriteOut(*format == "json" ? ir::OpsJson() : ir::OpsMarkdown());
+    return Status::Ok();
+  };
+}
+
+Command AddSchema(CLI::App& app) {
+  app.add_subcommand("schema", "print the JSON Schema of strategy files (for editors)");
+  return [] {
+    WriteOut(strategy::StrategySchemaJson());
+    return Status::Ok();
+  };
+}
+
+}  // namespace hyper::tools

@@ -1,0 +1,114 @@
+// mpirun hyperrun BUNDLE: connects the ranks, runs the job, exports the result.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "base/status.h"
+#include "codegen/bundle.h"
+#include "frontend/onnx/export.h"
+#include "runtime/job.h"
+#include "runtime/loopback_communicator.h"
+#include "runtime/mpi_communicator.h"
+#include "runtime/progress.h"
+#include "tools/hyperrun/options.h"
+
+namespace hyper::tools {
+namespace {
+
+void WriteOut(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+int TerminalWidth() {
+  winsize size{};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+// Alone without a launcher: one rank, no MPI start-up.
+Result<std::unique_ptr<runtime::Communicator>> Connect() {
+  if (runtime::LaunchedByMpi()) return runtime::MakeMpiCommunicator();
+  return std::move(runtime::MakeLoopback(1).front());
+}
+
+Result<strategy::LaunchConfig> LaunchOf(const codegen::BundleReader& bundle) {
+  HYPER_ASSIGN_OR_RETURN(const std::string json, bundle.ReadText("launch.json"));
+  return strategy::LaunchConfig::FromJson(json);
+}
+
+// How often plain lines appear is a launch key, needed before the job reads it.
+Result<int64_t> LogEvery(const RunOptions& options) {
+  HYPER_ASSIGN_OR_RETURN(const auto bundle,
+                         codegen::BundleReader::Open(RealFileSystem(), options.bundle));
+  HYPER_ASSIGN_OR_RETURN(strategy::LaunchConfig launch, LaunchOf(*bundle));
+  HYPER_RETURN_IF_ERROR(launch.ApplyOverrides(options.overrides));
+  return launch.run.log_every;
+}
+
+Status Export(const RunOptions& options, const runtime::NamedTensors& tensors) {
+  HYPER_ASSIGN_OR_RETURN(const auto bundle,
+                         codegen::BundleReader::Open(RealFileSystem(), options.bundle));
+  HYPER_ASSIGN_OR_RETURN(const std::string model, bundle->ReadText("model.onnx"));
+  HYPER_RETURN_IF_ERROR(onnx_frontend::ExportTrained(model, tensors, options.export_path));
+  WriteOut("exported " + options.export_path + "\n");
+  return Status::Ok();
+}
+
+Status Run(const RunOptions& options, runtime::Communicator* communicator) {
+  const Result<int64_t> log_every = LogEvery(options);
+  HYPER_RETURN_IF_ERROR(runtime::AgreeOn(communicator, log_every.status()));
+  runtime::TextReporterOptions text;
+  text.terminal = isatty(STDOUT_FILENO) != 0;
+  text.width = TerminalWidth;
+  text.log_every = *log_every;
+  const std::unique_ptr<runtime::Reporter> reporter = runtime::MakeTextReporter(WriteOut, text);
+
+  runtime::JobOptions job;
+  job.communicator = communicator;
+  job.reporter = reporter.get();
+  job.overrides = options.overrides;
+  if (options.steps) job.steps = *options.steps;
+  job.eval_only = options.eval;
+  job.dry_run = options.dry_run;
+  job.checkpoint = options.checkpoint;
+  job.trace = options.trace;
+  job.overlap = options.overlap;
+  job.threads = options.threads;
+  job.reference_kernels = options.kernels == "reference";
+  HYPER_ASSIGN_OR_RETURN(const runtime::JobResult result, runtime::RunJob(options.bundle, job));
+
+  Status exported;
+  if (!options.export_path.empty() && communicator->rank() == 0 && !options.dry_run) {
+    exported = Export(options, result.tensors);
+  }
+  return runtime::AgreeOn(communicator, exported);
+}
+
+int Main(int argc, char** argv) {
+  RunOptions options;
+  if (const std::optional<int> code = ParseRunOptions(argc, argv, &options)) return *code;
+  auto communicator = Connect();
+  Status status = communicator.status();
+  if (status.ok()) status = Guard([&] { return Run(options, communicator->get()); });
+  if (status.ok()) return 0;
+  const int rank = communicator.ok() ? (*communicator)->rank() : 0;
+  const int code = ExitCode(status.code());
+  // An agreed failure is the same everywhere: one rank says it. A lost peer is seen by some only.
+  const bool alone = status.code() == StatusCode::kUnavailable ||
+                     status.code() == StatusCode::kDeadlineExceeded ||
+                     status.code() == StatusCode::kInternal;
+  if (rank == 0 || alone) {
+    std::fprintf(stderr, "hyperrun: rank %d: %s\n", rank, status.ToString().c_str());
+  }
+  if (alone) runtime::AbortMpi(code);
+  return code;
+}
+
+}  // namespace
+}  // namespace hyper::tools
+
+int main(int argc, char** argv) { return hyper::tools::Main(argc, argv); }

@@ -1,0 +1,28 @@
+// Command line of hyperrun.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace hyper::tools {
+
+struct RunOptions {
+  std::string bundle;
+  std::optional<long long> steps;
+  bool eval = false;
+  bool dry_run = false;
+  std::string checkpoint;
+  std::string export_path;
+  std::vector<std::string> overrides;
+  std::string trace;
+  std::string kernels = "auto";
+  std::optional<bool> overlap;
+  int threads = 0;
+  bool print_march = false;
+};
+
+// 0: go on; otherwise the exit code (help, version and usage errors have been printed).
+std::optional<int> ParseRunOptions(int argc, char** argv, RunOptions* options);
+
+}  // namespace hyper::tools
