@@ -44,7 +44,10 @@ class TemporaryFolder {
   static Result<std::unique_ptr<TemporaryFolder>> Create() {
     std::error_code error;
     const std::filesystem::path base = std::filesystem::temp_directory_path(error);
-    std::string pattern = (error ? std::filesystem::path("/tmp") : base) / "hyperc-XXXXXX";
+    if (error) {
+      return ResourceExhausted(fmt::format("no folder for temporary files: {}", error.message()));
+    }
+    std::string pattern = base / "hyperc-XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) {
       return ResourceExhausted(fmt::format("cannot make a temporary folder '{}'", pattern));
     }

@@ -228,8 +228,9 @@ int ExprBuilder::Binary(ScalarOp op, int x, int y) {
 
 int ExprBuilder::Select(int condition, int x, int y) {
   const ExprNode c = nodes_[static_cast<size_t>(condition)];
-  const DType dtype = CheckedResult(ScalarOp::kSelect, {c.dtype, nodes_[static_cast<size_t>(x)].dtype,
-                                                        nodes_[static_cast<size_t>(y)].dtype});
+  const DType dtype_x = nodes_[static_cast<size_t>(x)].dtype;
+  const DType dtype_y = nodes_[static_cast<size_t>(y)].dtype;
+  const DType dtype = CheckedResult(ScalarOp::kSelect, {c.dtype, dtype_x, dtype_y});
   if (x == y) return x;
   if (IsConstant(c)) return c.int_value != 0 ? x : y;
   ExprNode node;

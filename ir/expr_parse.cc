@@ -1,6 +1,7 @@
 // Text form of scalar expressions. Grammar (also in ir/text.md):
 //   expr := (name "=" term ";")* term
-//   term := "x" N | "t" N | dtype "(" number ")" | "cast." dtype "(" term ")" | op "(" term, ... ")"
+//   term := "x" N | "t" N | dtype "(" number ")" | "cast." dtype "(" term ")"
+//         | op "(" term ("," term)* ")"
 // Values used twice, and terms nested too deep to read, get a name t0, t1, ...
 #include <cctype>
 #include <cmath>

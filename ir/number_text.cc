@@ -22,9 +22,10 @@ std::string FloatText(DType dtype, double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[64];
-  const auto end = dtype == DType::kF64
-                       ? std::to_chars(buffer, buffer + sizeof(buffer), value).ptr
-                       : std::to_chars(buffer, buffer + sizeof(buffer), static_cast<float>(value)).ptr;
+  char* const limit = buffer + sizeof(buffer);
+  char* const end = dtype == DType::kF64
+                        ? std::to_chars(buffer, limit, value).ptr
+                        : std::to_chars(buffer, limit, static_cast<float>(value)).ptr;
   return std::string(buffer, end);
 }
 

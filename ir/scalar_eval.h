@@ -20,8 +20,8 @@ struct Scalar {
 double RoundFloat(DType dtype, double x);
 int64_t WrapInt(DType dtype, int64_t x);
 
-// Conversion of a value of `from` to `to`: floats round to nearest even; float to integer truncates,
-// saturates and takes NaN to 0; integer to integer wraps; to bool is "not zero".
+// Conversion of a value of `from` to `to`: floats round to nearest even; float to integer
+// truncates, saturates and takes NaN to 0; integer to integer wraps; to bool is "not zero".
 Scalar CastScalar(DType from, DType to, Scalar x);
 
 // `dtype` is that of the operands (the second one for select). The result has ResultDType's type.

@@ -95,7 +95,9 @@ HostTensor HostTensor::ScalarI64(int64_t value) {
   return FromVector<int64_t>(DType::kI64, {}, {value});
 }
 
-HostTensor HostTensor::ScalarF32(float value) { return FromVector<float>(DType::kF32, {}, {value}); }
+HostTensor HostTensor::ScalarF32(float value) {
+  return FromVector<float>(DType::kF32, {}, {value});
+}
 
 double HostTensor::ElementAsDouble(int64_t index) const {
   switch (type_.dtype) {

@@ -120,7 +120,7 @@ class ClusterBuilder {
 
   // Fused clusters that `id` could join: producers first (latest first), then readers of the same
   // large operand nearby.
-  std::vector<int> Candidates(NodeId id) const {
+  std::vector<int> Candidates(NodeId id, size_t* producers) const {
     std::vector<int> list;
     const auto add = [&](int c) {
       if (c >= 0 && clusters_[static_cast<size_t>(c)].fused() &&
@@ -130,6 +130,7 @@ class ClusterBuilder {
     };
     for (ValueId v : f_.node(id).inputs) add(Source(v));
     std::sort(list.begin(), list.end(), [&](int x, int y) { return Last(x) > Last(y); });
+    *producers = list.size();
     for (ValueId v : f_.node(id).inputs) {
       if (f_.type(v).elements() < kSiblingElements) continue;
       const std::vector<NodeId>& readers = readers_[I(v)];
@@ -171,7 +172,16 @@ class ClusterBuilder {
     std::set<int> merged;
     Result<Group> group = BuildGroup(a_, {m});
     if (!group.ok()) return Internal(fmt::format("node {}: {}", Name(id), group.status().message()));
-    for (int c : Candidates(id)) {
+    size_t producers = 0;
+    const std::vector<int> candidates = Candidates(id, &producers);
+    for (size_t k = 0; k < candidates.size(); ++k) {
+      // What one reader computes from outside values goes with that reader, not with a sibling:
+      // the sibling would have to store it.
+      const Node& node = f_.node(id);
+      if (k == producers && merged.empty() && node.op->name == "map" && a_.Uses(node.outputs[0]) == 1) {
+        break;
+      }
+      const int c = candidates[k];
       std::set<int> wider = merged;
       wider.insert(c);
       Result<Group> joined = TryJoin(wider, m);

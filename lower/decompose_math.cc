@@ -191,7 +191,7 @@ void CrossEntropy(Builder& b, const ir::Node& node, const std::vector<ValueId>& 
   const ValueId lse = m.Add(b.Unary(ScalarOp::kLog, m.Sum(e, {1})), top);
   const ValueId picked =
       m.Sum(b.Select(hit, logits, b.Splat(dtype, type.dims, 0)), {1});
-  const Dims& row_dims = b.type(lse).dims;
+  const Dims row_dims = b.type(lse).dims;
   const ValueId low = b.BinaryConstant(ScalarOp::kLt, labels, 0);
   const ValueId high = b.BinaryConstant(ScalarOp::kGe, labels, static_cast<double>(classes));
   ValueId loss = b.Select(b.Binary(ScalarOp::kOr, low, high), b.Splat(dtype, row_dims, std::nan("")),

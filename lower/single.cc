@@ -17,9 +17,6 @@ using ir::ValueId;
 
 namespace {
 
-// Scratch that a library call may use for reordered operands: bytes beyond the operands' own size.
-constexpr int64_t kWorkspaceSlack = 1 << 20;
-
 std::string FormOf(std::string_view op) {
   if (op == "max_pool" || op == "avg_pool" || op == "max_pool_grad" || op == "avg_pool_grad") {
     return "pool";
@@ -206,17 +203,6 @@ Status FunctionLowering::EmitConv(const Node& node) {
     target = NewRoot(place.view.type, DenseViewInOrder(place.view.type, order), "%conv.y");
   }
   operands.push_back(Out(out, target));
-  // Room for the weight in the library's layout (twice: padding to its blocks) and scratch.
-  const ValueId weight = name == "conv_grad_weight" ? out : node.inputs[1];
-  const int64_t bytes = 4 * f_.type(weight).bytes() + kWorkspaceSlack;
-  Root scratch;
-  scratch.name = "%workspace";
-  scratch.dtype = ir::DType::kU8;
-  scratch.elements = bytes;
-  scratch.logical = {ir::DType::kU8, {bytes}};
-  scratch.logical_strides = {1};
-  const View view = DenseView(scratch.logical);
-  operands.push_back({roots_.New(std::move(scratch)), view, Access::kWorkspace});
   LoweredOp op;
   op.kernel = LibraryKernel{"onednn.conv", std::string(name), node.attributes};
   op.operands = std::move(operands);

@@ -112,8 +112,8 @@ class Job {
     const std::optional<int64_t> steps = options_.steps ? options_.steps : launch_.run.steps;
     if (!steps) return InvalidArgument("how many steps? Give --steps or set run.steps");
     if (*steps < start_.step) {
-      return InvalidArgument(fmt::format("the checkpoint is at step {}, the run ends at {}; ask for "
-                                         "more steps", start_.step, *steps));
+      return InvalidArgument(fmt::format("the checkpoint is at step {}, the run ends at {}; ask "
+                                         "for more steps", start_.step, *steps));
     }
     end_step_ = *steps;
     const program::Program& program = executor_->program();

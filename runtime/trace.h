@@ -12,8 +12,8 @@
 
 namespace hyper::runtime {
 
-// Rows: 0 instructions (category: role), 1 reduces, 2 phases of the step. Times in microseconds from
-// the start of the step. `pid` of the events is the rank.
+// Rows: 0 instructions (category: role), 1 reduces, 2 phases of the step. Times in microseconds
+// from the start of the step. `pid` of the events is the rank.
 std::string FormatTrace(const program::Program& program, int rank, const StepTrace& step,
                         std::span<const TracedRun> runs, std::span<const ReduceRecord> reduces);
 

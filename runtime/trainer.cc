@@ -48,8 +48,8 @@ Status Trainer::FindParts(const RankTable& ranks) {
   }
   if (options_.train.clip_norm > 0 && !executor_->Has(norm_name_)) {
     return FailedPrecondition(
-        "train.clip_norm is set but the bundle was compiled without it; compile with train.clip_norm"
-        " in the strategy");
+        "train.clip_norm is set but the bundle was compiled without it; compile with "
+        "train.clip_norm in the strategy");
   }
   replicas_ = ranks.replicas();
   replica_ = ranks.place(communicator_->rank()).replica;

@@ -73,6 +73,7 @@ class ModelImporter {
     mode.training = training;
     mode.literal = options_.literal_modes;
     mode.unbiased_variance = options_.unbiased_running_variance;
+    mode.double_precision = options_.double_precision;
     FunctionImporter importer(model_, imported_.plan, mode, function, diagnostics);
     importer.AddArguments(inputs_);
     return importer;
@@ -193,7 +194,11 @@ class ModelImporter {
   void AddTensors() {
     for (const ParameterDecision& d : imported_.plan.tensors) {
       if (d.constant || !d.needed) continue;
-      imported_.forward.module.tensors.push_back({d.name, d.alias, d.type, d.kind, d.value});
+      ir::HostTensor value = d.value;
+      if (options_.double_precision && d.type.dtype == ir::DType::kF32) {
+        value = ConvertTensor(value, ir::DType::kF64);
+      }
+      imported_.forward.module.tensors.push_back({d.name, d.alias, value.type(), d.kind, value});
     }
   }
 
@@ -276,7 +281,12 @@ class ModelImporter {
     const auto& declared = output.type().tensor_type();
     std::string text;
     bool same = true;
-    if (declared.elem_type() != 0 && declared.elem_type() != DTypeToOnnx(type.dtype)) {
+    ir::DType dtype = type.dtype;
+    if (options_.double_precision && dtype == ir::DType::kF64 &&
+        declared.elem_type() == onnx::TensorProto::FLOAT) {
+      dtype = ir::DType::kF32;
+    }
+    if (declared.elem_type() != 0 && declared.elem_type() != DTypeToOnnx(dtype)) {
       Error(fmt::format("output '{}' is declared as {} but is {}", output.name(),
                         OnnxTypeName(declared.elem_type()), OnnxTypeName(DTypeToOnnx(type.dtype))));
       return;

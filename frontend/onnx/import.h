@@ -41,6 +41,9 @@ struct ImportOptions {
   bool unmerge_identities = true;
   // BatchNormalization and Dropout exactly as the file marks them (conformance tests).
   bool literal_modes = false;
+  // Everything that is float in the file becomes f64, constants of the formulas included (those
+  // would have lost their digits if the finished module were converted).
+  bool double_precision = false;
 };
 
 // Where a persistent tensor stands in the file.

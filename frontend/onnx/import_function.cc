@@ -35,6 +35,31 @@ bool Understood(const ImportTarget& target, int since) {
 // Versions of foreign domains say nothing about their ops.
 int SinceOf(const onnx::OpSchema* schema) { return schema == nullptr ? 1 : schema->SinceVersion(); }
 
+// Operands must have types that the op allows, and one type where it asks for one.
+void CheckOperandTypes(const onnx::OpSchema& schema, const std::vector<Tensor*>& inputs) {
+  std::map<std::string, int> bound;  // type parameter -> first operand that has it
+  const auto& formals = schema.inputs();
+  for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
+    const Tensor* operand = inputs[static_cast<size_t>(i)];
+    if (operand == nullptr || formals.empty()) continue;
+    const auto& formal = formals[std::min(static_cast<size_t>(i), formals.size() - 1)];
+    const std::string type =
+        fmt::format("tensor({})", OnnxTypeName(DTypeToOnnx(operand->type.dtype)));
+    if (std::none_of(formal.GetTypes().begin(), formal.GetTypes().end(),
+                     [&](const std::string* allowed) { return *allowed == type; })) {
+      Fail(fmt::format("operand {} ('{}') is a {}, which the operator does not take", i,
+                       formal.GetName(), type));
+    }
+    if (!formal.GetIsHomogeneous()) continue;
+    const auto [it, inserted] = bound.emplace(formal.GetTypeStr(), i);
+    const ir::DType first = inputs[static_cast<size_t>(it->second)]->type.dtype;
+    if (first != operand->type.dtype) {
+      Fail(fmt::format("operands {} and {} have different element types, {} and {}", it->second, i,
+                       ir::DTypeName(first), ir::DTypeName(operand->type.dtype)));
+    }
+  }
+}
+
 onnx::TypeProto TypeProtoOf(const ir::TensorType& type) {
   onnx::TypeProto proto;
   auto* tensor = proto.mutable_tensor_type();
@@ -86,8 +111,23 @@ FunctionImporter::FunctionImporter(const LoadedModel& model, const ParameterPlan
   }
 }
 
+ir::TensorType FunctionImporter::Widened(ir::TensorType type) const {
+  if (mode_.double_precision && type.dtype == ir::DType::kF32) type.dtype = ir::DType::kF64;
+  return type;
+}
+
 void FunctionImporter::Bind(const std::string& name, Tensor tensor) {
   if (name.empty()) return;
+  if (const ir::TensorType wide = Widened(tensor.type); wide != tensor.type) {
+    // Values from attributes; everything else is wide already.
+    tensor.type = wide;
+    if (tensor.known) {
+      tensor.constant = ConvertTensor(tensor.constant, wide.dtype);
+      tensor.value = {};
+    } else {
+      tensor.value = builder_.Cast(wide.dtype, tensor.value);
+    }
+  }
   if (tensor.value.valid()) {
     ir::Value& value = function_->value(tensor.value);
     if (value.name.empty()) value.name = name;
@@ -97,15 +137,17 @@ void FunctionImporter::Bind(const std::string& name, Tensor tensor) {
 
 void FunctionImporter::AddArguments(
     const std::vector<std::pair<std::string, ir::TensorType>>& inputs) {
-  for (const auto& [name, type] : inputs) {
-    Bind(name, {type, function_->AddArgument(type, ArgumentKind::kInput, name), {}, false});
-  }
+  auto add = [&](const std::string& name, const ir::TensorType& given, ArgumentKind kind) {
+    const ir::TensorType type = Widened(given);
+    Bind(name, {type, function_->AddArgument(type, kind, name), {}, false});
+  };
+  for (const auto& [name, type] : inputs) add(name, type, ArgumentKind::kInput);
   for (const ParameterDecision& d : plan_.tensors) {
     if (d.constant) {
       // An un-merged Identity of a number is that number.
       Bind(d.name, {d.type, {}, d.value, true});
     } else if (d.needed) {
-      Bind(d.name, {d.type, function_->AddArgument(d.type, d.kind, d.name), {}, false});
+      add(d.name, d.type, d.kind);
     }
   }
   for (const NamedTensor& t : model_.tensors) {
@@ -210,6 +252,7 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
     const onnx::OpSchema* schema = SchemaOf(node, scope.opset);
     builder_.SetContext(ir::Role::kForward, -1, scope.source);
     try {
+      if (schema != nullptr) CheckOperandTypes(*schema, inputs);
       if (target != nullptr && Understood(*target, SinceOf(schema))) {
         ImportWith(*target, node, SinceOf(schema), inputs, scope);
       } else if (node.op_type() == "If" && NormalDomain(node.domain()).empty()) {

@@ -53,6 +53,7 @@ class FunctionImporter {
   void ImportIf(const onnx::NodeProto& node, const std::vector<Tensor*>& inputs,
                 const Scope& scope);
   void Bind(const std::string& name, Tensor tensor);
+  ir::TensorType Widened(ir::TensorType type) const;
   NodeContext::Services ServicesFor(const onnx::NodeProto& node);
   const ParameterDecision* PersistentOperand(const onnx::NodeProto& node, int slot) const;
 

@@ -95,6 +95,7 @@ struct ImportMode {
   bool training = false;           // building @step
   bool literal = false;            // BatchNormalization/Dropout exactly as the file says
   bool unbiased_variance = false;  // running variance as PyTorch keeps it
+  bool double_precision = false;   // f32 of the file is f64 of the program
 };
 
 using ExprFunction = std::function<int(ir::ExprBuilder&, std::span<const int>)>;

@@ -129,7 +129,8 @@ void Cast(NodeContext& c) {
   const int to = static_cast<int>(c.Int("to", 0));
   const std::optional<DType> dtype = DTypeFromOnnx(to);
   if (!dtype.has_value()) Unsupported("casting to " + OnnxTypeName(to) + " is not supported");
-  CastTo(c, *dtype);
+  // In double precision nothing is rounded to f32 on the way.
+  CastTo(c, c.mode().double_precision && *dtype == DType::kF32 ? DType::kF64 : *dtype);
 }
 
 void CastLike(NodeContext& c) { CastTo(c, c.Type(1).dtype); }

@@ -51,8 +51,9 @@ Status CheckNames(const strategy::DataSource& source, const std::vector<InputSpe
   for (const auto& [name, input] : source.inputs) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     const std::string hint = DidYouMean(name, names);
-    return InvalidArgument(fmt::format("data.inputs names '{}', which is no input; inputs are {}{}{}",
-                                       name, Join(names, ", "), hint.empty() ? "" : "; ", hint));
+    return InvalidArgument(fmt::format("data.inputs names '{}', which is no input; inputs are "
+                                       "{}{}{}", name, Join(names, ", "),
+                                       hint.empty() ? "" : "; ", hint));
   }
   return Status::Ok();
 }

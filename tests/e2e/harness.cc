@@ -73,6 +73,17 @@ Result<std::string> CompileToBundle(const std::string& name, const std::string& 
   return path;
 }
 
+Result<std::vector<std::string>> WeightsOf(const std::string& model_path) {
+  Diagnostics diagnostics;
+  HYPER_ASSIGN_OR_RETURN(const auto model,
+                         onnx_frontend::LoadModel(model_path, {}, &diagnostics));
+  std::vector<std::string> names;
+  for (const auto& tensor : onnx_frontend::PlanParameters(*model, {}, &diagnostics).tensors) {
+    if (!tensor.constant) names.push_back(tensor.name);
+  }
+  return names;
+}
+
 Result<TrainResult> Train(const std::string& bundle_path, const TrainOptions& options) {
   TrainResult result;
   const Status status = runtime::RunOnRanks(

@@ -19,6 +19,9 @@ Result<std::string> CompileToBundle(const std::string& name, const std::string& 
                                     const std::string& strategy_yaml,
                                     bool reference_kernels = false, int64_t guard_bytes = 0);
 
+// Names of the float tensors of a model that can be trained or frozen.
+Result<std::vector<std::string>> WeightsOf(const std::string& model_path);
+
 struct TrainOptions {
   int replicas = 1;
   int64_t steps = 1;

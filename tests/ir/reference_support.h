@@ -23,7 +23,7 @@ inline HostTensor I64(Dims dims, std::vector<int64_t> values) {
 
 // `body`: lines of a function whose arguments %a, %b, ... have the types of `inputs`; one result
 // per name in `results`.
-inline Result<std::vector<HostTensor>> TryRun(const std::string& body,
+inline Result<std::vector<HostTensor>> TryEvalText(const std::string& body,
                                               const std::vector<std::string>& results,
                                               const std::vector<HostTensor>& inputs) {
   std::string text = "func @f(";
@@ -39,15 +39,16 @@ inline Result<std::vector<HostTensor>> TryRun(const std::string& body,
   return Evaluate(module.functions[0], inputs);
 }
 
-inline std::vector<HostTensor> Run(const std::string& body, const std::vector<std::string>& results,
+inline std::vector<HostTensor> EvalText(const std::string& body,
+                                        const std::vector<std::string>& results,
                                    const std::vector<HostTensor>& inputs) {
-  auto out = TryRun(body, results, inputs);
+  auto out = TryEvalText(body, results, inputs);
   EXPECT_TRUE(out.ok()) << out.status().ToString();
   return out.ok() ? std::move(out).value() : std::vector<HostTensor>(results.size());
 }
 
-inline HostTensor Run1(const std::string& body, const std::vector<HostTensor>& inputs) {
-  return Run("%y = " + body, {"y"}, inputs)[0];
+inline HostTensor EvalOp(const std::string& body, const std::vector<HostTensor>& inputs) {
+  return EvalText("%y = " + body, {"y"}, inputs)[0];
 }
 
 inline void ExpectValues(const HostTensor& t, const Dims& dims, const std::vector<double>& values,

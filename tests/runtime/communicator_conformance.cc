@@ -76,7 +76,8 @@ Status CheckBroadcast(Communicator& communicator, int64_t bytes) {
 
 Status CheckAllGather(Communicator& communicator) {
   const auto text_of = [](int rank) {
-    return rank == 1 ? std::string() : std::string(static_cast<size_t>(rank * 1500 + 3), 'a' + rank);
+    if (rank == 1) return std::string();
+    return std::string(static_cast<size_t>(rank * 1500 + 3), static_cast<char>('a' + rank));
   };
   HYPER_ASSIGN_OR_RETURN(const std::vector<std::string> texts,
                          communicator.AllGather(text_of(communicator.rank())));

@@ -37,7 +37,8 @@ std::string Gzip(const std::string& data) {
 
 template <typename T>
 std::vector<T> ReadSample(const Dataset& data, int input, int64_t sample) {
-  std::vector<T> values(static_cast<size_t>(data.inputs()[static_cast<size_t>(input)].SampleElements()));
+  const InputSpec& spec = data.inputs()[static_cast<size_t>(input)];
+  std::vector<T> values(static_cast<size_t>(spec.SampleElements()));
   const Status status = data.Read(input, sample, reinterpret_cast<std::byte*>(values.data()));
   EXPECT_TRUE(status.ok()) << status.ToString();
   return values;
@@ -104,12 +105,14 @@ TEST(Npy, VersionsAndTypes) {
   const TestFolder folder;
   const std::string data = BytesOf<float>({1, 2, 3, 4, 5, 6});
   for (const char version : {'\1', '\2'}) {
-    const auto tensor = ReadNpyFile(folder.Write("a.npy", NpyBytes("<f4", "(3, 2)", data, version)));
+    const auto tensor =
+        ReadNpyFile(folder.Write("a.npy", NpyBytes("<f4", "(3, 2)", data, version)));
     ASSERT_TRUE(tensor.ok()) << tensor.status().ToString();
     EXPECT_EQ(tensor->type().ToString(), "f32[3,2]");
     EXPECT_EQ(tensor->ElementAsDouble(5), 6);
   }
-  const auto vector = ReadNpyFile(folder.Write("b.npy", NpyBytes("<i8", "(2,)", BytesOf<int64_t>({7, -8}))));
+  const auto vector = ReadNpyFile(
+      folder.Write("b.npy", NpyBytes("<i8", "(2,)", BytesOf<int64_t>({7, -8}))));
   ASSERT_TRUE(vector.ok());
   EXPECT_EQ(vector->ElementAsInt(1), -8);
 }
@@ -128,7 +131,8 @@ TEST(Npy, RefusalsSayWhatIsAccepted) {
   EXPECT_THAT(message(NpyBytes("<f4", "(x,)", "abcd")), HasSubstr("shape"));
   EXPECT_THAT(message(NpyBytes("<f4", "(9223372036854775807, 8)", "")), HasSubstr("addressable"));
   EXPECT_THAT(message("\x93NUMPY\x01"), HasSubstr("not a NumPy"));
-  EXPECT_THAT(message(NpyBytes("<f4", "(1,)", "abcd").substr(0, 40)), HasSubstr("inside its header"));
+  EXPECT_THAT(message(NpyBytes("<f4", "(1,)", "abcd").substr(0, 40)),
+              HasSubstr("inside its header"));
 }
 
 TEST(Dataset, ImagesAndLabelsFromIdx) {
@@ -152,8 +156,8 @@ TEST(Dataset, ImagesAndLabelsFromIdx) {
   const auto outside = Dataset::Create(source, specs, {{"label", {2, -1}}}, 0);
   EXPECT_EQ(outside.status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(outside.status().message(),
-            "'" + folder.File("labels") + "': label 2 of sample 1 (position 0 in it) is outside the "
-            "classes; accepted are 0 to 1 and -1 (ignored)");
+            "'" + folder.File("labels") + "': label 2 of sample 1 (position 0 in it) is outside "
+            "the classes; accepted are 0 to 1 and -1 (ignored)");
   EXPECT_TRUE(Dataset::Create(source, specs, {{"label", {2, 2}}}, 0).ok());
 }
 
@@ -169,13 +173,19 @@ TEST(Dataset, MismatchesNameFileAndInput) {
     return data.status().message();
   };
   EXPECT_THAT(message({{"x", {ir::DType::kF32, {4, 2, 2}}}}),
-              ::testing::AllOf(HasSubstr("a.npy' is f32[2,3]"), HasSubstr("input 'x' is f32[4,2,2]")));
+              ::testing::AllOf(HasSubstr("a.npy' is f32[2,3]"),
+                               HasSubstr("input 'x' is f32[4,2,2]")));
+  folder.Write("flat.npy", NpyBytes("<f4", "(1, 6)", BytesOf<float>({1, 2, 3, 4, 5, 6})));
+  source.inputs["x"].file = "flat.npy";
   // Equal element counts are not enough.
+  EXPECT_THAT(message({{"x", {ir::DType::kF32, {4, 2, 3}}}}), HasSubstr("samples of shape [2,3]"));
+  source.inputs["x"].file = "a.npy";
   EXPECT_THAT(message({{"x", {ir::DType::kF32, {4, 3, 1}}}, {"y", {ir::DType::kI64, {4}}}}),
               HasSubstr("no data for input 'y' i64[4]"));
   EXPECT_THAT(message({{"x", {ir::DType::kI64, {4, 3}}}}), HasSubstr("f32 data cannot feed"));
   source.inputs["xx"].file = "a.npy";
-  EXPECT_THAT(message({{"x", {ir::DType::kF32, {4, 3}}}}), HasSubstr("names 'xx', which is no input"));
+  EXPECT_THAT(message({{"x", {ir::DType::kF32, {4, 3}}}}),
+              HasSubstr("names 'xx', which is no input"));
   source.inputs.erase("xx");
   source.inputs["y"].file = "b.npy";
   EXPECT_THAT(message({{"x", {ir::DType::kF32, {4, 3}}}, {"y", {ir::DType::kI64, {4}}}}),

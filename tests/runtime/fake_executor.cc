@@ -190,7 +190,8 @@ void FakeExecutor::Forward(bool training, std::vector<double>* probabilities, do
   const int64_t* key = Ints(program::SCALAR, "rng");
   inputs_.assign(x, x + options_.batch * f);
   if (training && options_.masked) {
-    const uint64_t stream = HashCounter(static_cast<uint64_t>(key[0]), static_cast<uint64_t>(key[1]));
+    const uint64_t stream =
+        HashCounter(static_cast<uint64_t>(key[0]), static_cast<uint64_t>(key[1]));
     for (int64_t i = 0; i < options_.batch * f; ++i) {
       const int64_t position = key[2] * options_.batch * f + i;
       const double keep = UniformFrom(HashCounter(stream, static_cast<uint64_t>(position)));
@@ -206,7 +207,8 @@ void FakeExecutor::Forward(bool training, std::vector<double>* probabilities, do
     for (int64_t k = 0; k < c; ++k) {
       double z = Data(program::PARAMETER, "bias")[k];
       for (int64_t j = 0; j < f; ++j) {
-        z += inputs_[static_cast<size_t>(row * f + j)] * Data(program::PARAMETER, "weight")[j * c + k];
+        z += inputs_[static_cast<size_t>(row * f + j)] *
+             Data(program::PARAMETER, "weight")[j * c + k];
       }
       if (logits != nullptr) logits[row * c + k] = z;
       p[k] = std::exp(z);

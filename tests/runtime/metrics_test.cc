@@ -161,7 +161,8 @@ TEST(Progress, PlainLinesWithoutATerminal) {
   EXPECT_EQ(std::count(written.text.begin(), written.text.end(), '\n'), 3);  // 1, 10, 20
   EXPECT_EQ(written.text.find('\r'), std::string::npos);
   EXPECT_EQ(written.text.find('\x1b'), std::string::npos);
-  EXPECT_THAT(written.text, HasSubstr("step 10/100  loss 0.33333  lr 1e-05  norm 2.5  1000 samples/s"));
+  EXPECT_THAT(written.text,
+              HasSubstr("step 10/100  loss 0.33333  lr 1e-05  norm 2.5  1000 samples/s"));
 }
 
 TEST(Progress, TheBarIsRedrawnInPlaceAndLinesStandApart) {

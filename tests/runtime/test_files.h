@@ -1,6 +1,7 @@
 // Small data files for tests, in a folder that is removed at the end.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -15,7 +16,7 @@ namespace hyper::runtime::testing {
 class TestFolder {
  public:
   TestFolder() {
-    static int count = 0;
+    static std::atomic<int> count = 0;  // ranks are threads
     path_ = std::filesystem::temp_directory_path() /
             fmt::format("hyper_runtime_test.{}.{}", ::getpid(), count++);
     std::filesystem::create_directories(path_);

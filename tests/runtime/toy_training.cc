@@ -22,7 +22,8 @@ std::unique_ptr<Dataset> MakeToyData(const FakeOptions& model, int64_t samples, 
   for (int64_t i = 0; i < samples; ++i) {
     const uint64_t bits = HashCounter(StreamKey(seed, "labels"), static_cast<uint64_t>(i));
     const bool ignored = model.counted && bits % 3 == 0;
-    labels.push_back(ignored ? kIgnore : static_cast<int64_t>(bits / 7 % static_cast<uint64_t>(model.classes)));
+    const uint64_t label = bits / 7 % static_cast<uint64_t>(model.classes);
+    labels.push_back(ignored ? kIgnore : static_cast<int64_t>(label));
   }
   const TestFolder folder;
   folder.Write("x.npy", NpyBytes("<f8", fmt::format("({}, {})", samples, model.features),

@@ -105,7 +105,8 @@ TEST(Trainer, FirstStepByHand) {
     // The statistic of a micro-batch of two is taken in when its second sample was seen.
     for (int j = 0; j < 3; ++j) {
       pair[j] = i % 2 == 0 ? x[j] : (pair[j] + x[j]) / 2;
-      if (i % 2 == 1) mean[static_cast<size_t>(j)] = 0.9 * mean[static_cast<size_t>(j)] + 0.1 * pair[j];
+      double& running = mean[static_cast<size_t>(j)];
+      if (i % 2 == 1) running = 0.9 * running + 0.1 * pair[j];
     }
     if (label == testing::kIgnore) continue;
     ++count;

@@ -135,10 +135,6 @@ Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
         built.module,
         ir::BuildTrainingModule(std::move(imported.forward), OptimizerOf(launch.optimizer),
                                 /*clip=*/true, diagnostics, unreached));
-    if (strategy.train->precision == strategy::Precision::kFp64) {
-      HYPER_RETURN_IF_ERROR(
-          ir::ConvertPrecision(built.module, ir::DType::kF32, ir::DType::kF64));
-    }
   } else {
     built.module = std::move(imported.forward.module);
   }
@@ -159,6 +155,8 @@ onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy)
     for (const strategy::LossTerm& term : strategy.train->loss) {
       options.losses.push_back(LossSpecOf(term));
     }
+    // Widened while importing: constants of formulas keep all their digits.
+    options.double_precision = strategy.train->precision == strategy::Precision::kFp64;
     options.unbiased_running_variance =
         strategy.train->running_variance == strategy::RunningVariance::kUnbiased;
   }

@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "codegen/bundle.h"
 #include "frontend/onnx/export.h"
+#include "runtime/agree.h"
 #include "runtime/job.h"
 #include "runtime/loopback_communicator.h"
 #include "runtime/mpi_communicator.h"
@@ -35,20 +36,6 @@ Result<std::unique_ptr<runtime::Communicator>> Connect() {
   return std::move(runtime::MakeLoopback(1).front());
 }
 
-Result<strategy::LaunchConfig> LaunchOf(const codegen::BundleReader& bundle) {
-  HYPER_ASSIGN_OR_RETURN(const std::string json, bundle.ReadText("launch.json"));
-  return strategy::LaunchConfig::FromJson(json);
-}
-
-// How often plain lines appear is a launch key, needed before the job reads it.
-Result<int64_t> LogEvery(const RunOptions& options) {
-  HYPER_ASSIGN_OR_RETURN(const auto bundle,
-                         codegen::BundleReader::Open(RealFileSystem(), options.bundle));
-  HYPER_ASSIGN_OR_RETURN(strategy::LaunchConfig launch, LaunchOf(*bundle));
-  HYPER_RETURN_IF_ERROR(launch.ApplyOverrides(options.overrides));
-  return launch.run.log_every;
-}
-
 Status Export(const RunOptions& options, const runtime::NamedTensors& tensors) {
   HYPER_ASSIGN_OR_RETURN(const auto bundle,
                          codegen::BundleReader::Open(RealFileSystem(), options.bundle));
@@ -59,12 +46,10 @@ Status Export(const RunOptions& options, const runtime::NamedTensors& tensors) {
 }
 
 Status Run(const RunOptions& options, runtime::Communicator* communicator) {
-  const Result<int64_t> log_every = LogEvery(options);
-  HYPER_RETURN_IF_ERROR(runtime::AgreeOn(communicator, log_every.status()));
   runtime::TextReporterOptions text;
   text.terminal = isatty(STDOUT_FILENO) != 0;
   text.width = TerminalWidth;
-  text.log_every = *log_every;
+  text.log_every = 0;  // as the launch keys say
   const std::unique_ptr<runtime::Reporter> reporter = runtime::MakeTextReporter(WriteOut, text);
 
   runtime::JobOptions job;

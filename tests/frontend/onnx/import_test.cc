@@ -268,7 +268,8 @@ TEST(Import, MergedRunningStatisticsAreSplit) {
 
 TEST(Import, DropoutDropsInStepOnly) {
   const auto model = MustLoad(GraphModel(R"(g (float[64,64] x) => (float[64,64] y)
-    <float[64] w = {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3},
+    <float[64] w = {0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,
+      2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3,4,5,6,7,8,9,0,1,2,3},
      float ratio = {0.25}, bool train = {1}> {
       d, mask = Dropout(x, ratio, train) y = Add(d, w) })"));
   ImportedModel m = MustImport(*model, Training(ir::LossKind::kMse, "y", "t"));
@@ -322,6 +323,24 @@ TEST(Import, FunctionBodiesOfOnnxAreUsed) {
   const auto r = Evaluated(MustImport(*model, {}), "eval",
                            {{"x", F32({2, 6}, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6})}});
   EXPECT_NEAR(r[0].as<float>()[0], -1.46385, 1e-4);
+}
+
+TEST(Import, DoublePrecisionKeepsTheDigitsOfFormulas) {
+  const auto model = MustLoad(GraphModel(
+      R"(g (float[1] x, int64[1] k) => (float[2] y) <float[2] w = {1, 1}> {
+      f = Cast <to = 1> (k) a = Add(x, f) g = Gelu(a) y = Mul(g, w) })",
+      20));
+  ImportOptions options;
+  options.double_precision = true;
+  const ImportedModel m = MustImport(*model, options);
+  ASSERT_NE(m.forward.module.FindTensor("w"), nullptr);
+  EXPECT_EQ(m.forward.module.FindTensor("w")->type.dtype, ir::DType::kF64);
+  const double x = 0.7;
+  const auto r = Evaluated(m, "eval",
+                           {{"x", ir::HostTensor::FromVector<double>(ir::DType::kF64, {1}, {x})},
+                            {"k", ir::HostTensor::FromVector<int64_t>(ir::DType::kI64, {1}, {1})}});
+  const double want = 0.5 * (1 + x) * (1 + std::erf((1 + x) / std::sqrt(2.0)));
+  EXPECT_NEAR(r[0].as<double>()[0], want, 1e-15);
 }
 
 TEST(Import, ConstantConditionsPickABranch) {
