@@ -24,7 +24,8 @@ NodeKind KindOf(const Node& node) {
   }
   if (op == "constant") {
     // Tensors live in buffers of their own; a single number is written into the kernel.
-    return node.attributes.Tensor("value").type().rank() == 0 ? NodeKind::kCheap : NodeKind::kOpaque;
+    return node.attributes.Tensor("value").type().rank() == 0 ? NodeKind::kCheap
+                                                              : NodeKind::kOpaque;
   }
   if (op == "iota" || op == "random_uniform") return NodeKind::kCheap;
   if (op == "map" || op == "reduce") return NodeKind::kFusable;
@@ -59,7 +60,8 @@ const Node* Analysis::Producer(ValueId v) const {
 }
 
 ValueId Analysis::Base(ValueId v) const {
-  for (const Node* n = Producer(v); n != nullptr && KindOf(*n) == NodeKind::kView; n = Producer(v)) {
+  for (const Node* n = Producer(v); n != nullptr && KindOf(*n) == NodeKind::kView;
+       n = Producer(v)) {
     v = n->inputs[0];
   }
   return v;
@@ -67,7 +69,8 @@ ValueId Analysis::Base(ValueId v) const {
 
 std::vector<const Node*> Analysis::Chain(ValueId v) const {
   std::vector<const Node*> chain;
-  for (const Node* n = Producer(v); n != nullptr && KindOf(*n) == NodeKind::kView; n = Producer(v)) {
+  for (const Node* n = Producer(v); n != nullptr && KindOf(*n) == NodeKind::kView;
+       n = Producer(v)) {
     chain.push_back(n);
     v = n->inputs[0];
   }
@@ -81,7 +84,8 @@ void Analysis::ComputeLayouts() {
   for (const ir::Argument& a : f_.arguments()) layout_[I(a.value)] = DenseView(f_.type(a.value));
   for (NodeId id : f_.order()) {
     const Node& node = f_.node(id);
-    for (size_t i = 0; i < node.outputs.size(); ++i) layout_[I(node.outputs[i])] = LayoutOf(node, i);
+    for (size_t i = 0; i < node.outputs.size(); ++i)
+      layout_[I(node.outputs[i])] = LayoutOf(node, i);
     if (node.op->name == "reduce") reduce_[I(id)] = Classify(node);
   }
 }
@@ -134,7 +138,8 @@ View Analysis::LayoutOf(const Node& node, size_t output) const {
     const View* largest = nullptr;
     for (ValueId v : node.inputs) {
       const View& view = layout_[I(v)];
-      if (largest == nullptr || DistinctElements(view) > DistinctElements(*largest)) largest = &view;
+      if (largest == nullptr || DistinctElements(view) > DistinctElements(*largest))
+        largest = &view;
     }
     return DenseViewInOrder(type, OrderOf(*largest));
   }
@@ -147,9 +152,9 @@ ReduceKind Analysis::Classify(const Node& node) const {
   const ir::Dims& axes = node.attributes.GetDims("axes");
   const std::vector<int> order = OrderOf(in);
   int innermost = -1;
-  for (int d : order) if (in.type.dims[static_cast<size_t>(d)] != 1) innermost = d;
-  const bool inner = innermost < 0 ||
-                     std::find(axes.begin(), axes.end(), innermost) != axes.end();
+  for (int d : order)
+    if (in.type.dims[static_cast<size_t>(d)] != 1) innermost = d;
+  const bool inner = innermost < 0 || std::find(axes.begin(), axes.end(), innermost) != axes.end();
   const int64_t kept = f_.type(node.outputs[0]).elements();
   const int64_t reduced = kept == 0 ? 0 : in.type.elements() / kept;
   if (f_.type(node.outputs[0]).rank() == 0 || kept == 1) {

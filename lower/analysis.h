@@ -14,10 +14,10 @@
 namespace hyper::lower {
 
 enum class NodeKind : uint8_t {
-  kView,    // broadcast, transpose, reshape, slice: re-strides, no kernel
-  kCheap,   // constant, iota, random_uniform: recomputed where read
-  kFusable, // map, reduce
-  kOpaque,  // a kernel of its own
+  kView,     // broadcast, transpose, reshape, slice: re-strides, no kernel
+  kCheap,    // constant, iota, random_uniform: recomputed where read
+  kFusable,  // map, reduce
+  kOpaque,   // a kernel of its own
 };
 NodeKind KindOf(const ir::Node& node);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxMembers = 96;
 constexpr size_t kMaxReads = 28;
-constexpr int kSiblingDistance = 48;   // in program order
+constexpr int kSiblingDistance = 48;  // in program order
 constexpr int64_t kSiblingElements = 256;
 
 class ClusterBuilder {
@@ -162,7 +162,8 @@ class ClusterBuilder {
     if (parents.size() > 1) return InvalidArgument("combines sums of two kernels");
     if (members.size() > kMaxMembers) return InvalidArgument("the group is full");
     HYPER_ASSIGN_OR_RETURN(Group group, BuildGroup(a_, std::move(members)));
-    if (group.read.size() > 2 * kMaxReads) return InvalidArgument("the group has too many operands");
+    if (group.read.size() > 2 * kMaxReads)
+      return InvalidArgument("the group has too many operands");
     if (MakesCycle(merged, m)) return InvalidArgument("another kernel lies between");
     return group;
   }
@@ -171,14 +172,16 @@ class ClusterBuilder {
     const Member m{id, false};
     std::set<int> merged;
     Result<Group> group = BuildGroup(a_, {m});
-    if (!group.ok()) return Internal(fmt::format("node {}: {}", Name(id), group.status().message()));
+    if (!group.ok())
+      return Internal(fmt::format("node {}: {}", Name(id), group.status().message()));
     size_t producers = 0;
     const std::vector<int> candidates = Candidates(id, &producers);
     for (size_t k = 0; k < candidates.size(); ++k) {
       // What one reader computes from outside values goes with that reader, not with a sibling:
       // the sibling would have to store it.
       const Node& node = f_.node(id);
-      if (k == producers && merged.empty() && node.op->name == "map" && a_.Uses(node.outputs[0]) == 1) {
+      if (k == producers && merged.empty() && node.op->name == "map" &&
+          a_.Uses(node.outputs[0]) == 1) {
         break;
       }
       const int c = candidates[k];
@@ -289,15 +292,17 @@ class ClusterBuilder {
       std::set<NodeId> told;
       for (ValueId v : f_.node(id).inputs) {
         const NodeId p = a_.ProducerId(a_.Base(v));
-        if (!p.valid() || KindOf(f_.node(p)) != NodeKind::kFusable || !told.insert(p).second) continue;
+        if (!p.valid() || KindOf(f_.node(p)) != NodeKind::kFusable || !told.insert(p).second)
+          continue;
         const int c = Source(v);
         if (c == part_[I(id)]) continue;
         std::string why = "needs the complete reduction first";
         if (!IsTerminal(p)) {
           Result<Group> pair = BuildGroup(a_, {{p, false}, {id, false}});
           const auto it = reasons_.find({c, id});
-          why = !pair.ok() ? pair.status().message()
-                           : it != reasons_.end() ? it->second : "joined another group";
+          why = !pair.ok()             ? pair.status().message()
+                : it != reasons_.end() ? it->second
+                                       : "joined another group";
         }
         out->unfused.push_back(fmt::format("{} | {}: {}", Name(p), Name(id), why));
       }
@@ -308,8 +313,8 @@ class ClusterBuilder {
   const ir::Function& f_;
   const std::vector<std::vector<NodeId>>& extra_;
   std::vector<Cluster> clusters_;
-  std::vector<int> part_, finish_;              // cluster of a node
-  std::vector<std::vector<NodeId>> readers_;    // fusable readers of a value
+  std::vector<int> part_, finish_;            // cluster of a node
+  std::vector<std::vector<NodeId>> readers_;  // fusable readers of a value
   std::map<std::pair<int, NodeId>, std::string> reasons_;
   std::vector<int> scheduled_;
 };

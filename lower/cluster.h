@@ -11,13 +11,13 @@
 namespace hyper::lower {
 
 struct Cluster {
-  Group group;                 // fused; empty members: a single op
-  ir::NodeId op;               // single op
+  Group group;    // fused; empty members: a single op
+  ir::NodeId op;  // single op
   bool fused() const { return !group.members.empty(); }
 };
 
 struct Clusters {
-  std::vector<Cluster> clusters;          // in execution order
+  std::vector<Cluster> clusters;  // in execution order
   std::vector<std::string> unfused;
 };
 

@@ -124,9 +124,8 @@ class Rewriter {
   ValueId Accumulate(const Node& node, const std::vector<ValueId>& in) {
     std::vector<ValueId> terms;
     Summands(node.inputs[1], &terms);
-    const bool any = std::any_of(terms.begin(), terms.end(), [&](ValueId t) {
-      return AccumulatingProducer(t) != nullptr;
-    });
+    const bool any = std::any_of(terms.begin(), terms.end(),
+                                 [&](ValueId t) { return AccumulatingProducer(t) != nullptr; });
     if (!any) terms = {node.inputs[1]};
     std::stable_sort(terms.begin(), terms.end(),
                      [&](ValueId x, ValueId y) { return Position(x) < Position(y); });

@@ -59,8 +59,8 @@ void BatchNorm(Builder& b, const ir::Node& node, const std::vector<ValueId>& in,
   const ValueId var = m.Over(m.Sum(m.Mul(deviation, deviation), axes), count);
   const ValueId rstd = m.InverseRoot(var, node.attributes.Float("epsilon"));
   const ValueId normal = m.Mul(centered(), Spread(b, rstd, shape, channel));
-  const ValueId y = m.Add(m.Mul(normal, Spread(b, in[1], shape, channel)),
-                          Spread(b, in[2], shape, channel));
+  const ValueId y =
+      m.Add(m.Mul(normal, Spread(b, in[1], shape, channel)), Spread(b, in[2], shape, channel));
   *out = {y, mean, var};
 }
 
@@ -81,9 +81,8 @@ void BatchNormGrad(Builder& b, const ir::Node& node, const std::vector<ValueId>&
   const ValueId dscale = m.Sum(m.Mul(g, normal()), axes);
   const ValueId factor = m.Mul(in[2], rstd);
   const ValueId c1 = m.Over(dbias, count), c2 = m.Over(dscale, count);
-  const ValueId inside =
-      m.Sub(m.Sub(g, Spread(b, c1, shape, channel)),
-            m.Mul(normal(), Spread(b, c2, shape, channel)));
+  const ValueId inside = m.Sub(m.Sub(g, Spread(b, c1, shape, channel)),
+                               m.Mul(normal(), Spread(b, c2, shape, channel)));
   *out = {m.Mul(inside, Spread(b, factor, shape, channel)), dscale, dbias};
 }
 
@@ -146,13 +145,20 @@ void LayerNormGrad(Builder& b, const ir::Node& node, const std::vector<ValueId>&
 bool DecomposeNormalization(Builder& b, const ir::Node& node, const std::vector<ValueId>& in,
                             std::vector<ValueId>* out) {
   const std::string_view op = node.op->name;
-  if (op == "batch_norm") BatchNorm(b, node, in, out);
-  else if (op == "batch_norm_grad") BatchNormGrad(b, node, in, out);
-  else if (op == "layer_norm") LayerNorm(b, node, in, true, out);
-  else if (op == "rms_norm") LayerNorm(b, node, in, false, out);
-  else if (op == "layer_norm_grad") LayerNormGrad(b, node, in, true, out);
-  else if (op == "rms_norm_grad") LayerNormGrad(b, node, in, false, out);
-  else return false;
+  if (op == "batch_norm")
+    BatchNorm(b, node, in, out);
+  else if (op == "batch_norm_grad")
+    BatchNormGrad(b, node, in, out);
+  else if (op == "layer_norm")
+    LayerNorm(b, node, in, true, out);
+  else if (op == "rms_norm")
+    LayerNorm(b, node, in, false, out);
+  else if (op == "layer_norm_grad")
+    LayerNormGrad(b, node, in, true, out);
+  else if (op == "rms_norm_grad")
+    LayerNormGrad(b, node, in, false, out);
+  else
+    return false;
   return true;
 }
 
@@ -168,8 +174,8 @@ void CrossEntropy(Builder& b, const ir::Node& node, const std::vector<ValueId>& 
   const int64_t classes = type.dims[1];
   const bool has_ignore = node.attributes.Bool("has_ignore");
   const double ignore = static_cast<double>(node.attributes.Int("ignore_index"));
-  const ValueId column = b.Add1("iota", {}, {{"shape", type.dims}, {"axis", int64_t{1}},
-                                             {"dtype", ir::DType::kI32}});
+  const ValueId column =
+      b.Add1("iota", {}, {{"shape", type.dims}, {"axis", int64_t{1}}, {"dtype", ir::DType::kI32}});
   // 32-bit class numbers keep the vector loop as wide as f32; out-of-range labels are told apart
   // on the original.
   const ValueId narrow = b.Cast(ir::DType::kI32, labels);
@@ -189,13 +195,12 @@ void CrossEntropy(Builder& b, const ir::Node& node, const std::vector<ValueId>& 
   const ValueId top = b.Reduce("max", logits, {1});
   const ValueId e = b.Unary(ScalarOp::kExp, m.Sub(logits, Spread(b, top, type.dims, rows)));
   const ValueId lse = m.Add(b.Unary(ScalarOp::kLog, m.Sum(e, {1})), top);
-  const ValueId picked =
-      m.Sum(b.Select(hit, logits, b.Splat(dtype, type.dims, 0)), {1});
+  const ValueId picked = m.Sum(b.Select(hit, logits, b.Splat(dtype, type.dims, 0)), {1});
   const Dims row_dims = b.type(lse).dims;
   const ValueId low = b.BinaryConstant(ScalarOp::kLt, labels, 0);
   const ValueId high = b.BinaryConstant(ScalarOp::kGe, labels, static_cast<double>(classes));
-  ValueId loss = b.Select(b.Binary(ScalarOp::kOr, low, high), b.Splat(dtype, row_dims, std::nan("")),
-                          m.Sub(lse, picked));
+  ValueId loss = b.Select(b.Binary(ScalarOp::kOr, low, high),
+                          b.Splat(dtype, row_dims, std::nan("")), m.Sub(lse, picked));
   if (has_ignore) {
     const ValueId ignored = b.BinaryConstant(ScalarOp::kEq, labels, ignore);
     loss = b.Select(ignored, b.Splat(dtype, row_dims, 0), loss);

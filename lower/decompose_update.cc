@@ -24,8 +24,7 @@ ValueId Gradient(Builder& b, ValueId grad, ValueId clip, ValueId param, double w
 }
 
 ValueId Descend(Builder& b, ValueId param, ValueId lr, ValueId direction) {
-  return b.Binary(ScalarOp::kSub, param,
-                  b.Binary(ScalarOp::kMul, Spread(b, lr, param), direction));
+  return b.Binary(ScalarOp::kSub, param, b.Binary(ScalarOp::kMul, Spread(b, lr, param), direction));
 }
 
 void Adam(Builder& b, const ir::Node& node, const std::vector<ValueId>& in,
@@ -47,12 +46,12 @@ void Adam(Builder& b, const ir::Node& node, const std::vector<ValueId>& in,
     const ValueId keep = one_minus(b.BinaryConstant(ScalarOp::kMul, lr, decay));
     param = b.Binary(ScalarOp::kMul, param, Spread(b, b.Cast(dtype, keep), param));
   }
-  const ValueId m = b.Binary(
-      ScalarOp::kAdd, in[2],
-      b.BinaryConstant(ScalarOp::kMul, b.Binary(ScalarOp::kSub, g, in[2]), 1 - beta1));
-  const ValueId v = b.Binary(
-      ScalarOp::kAdd, b.BinaryConstant(ScalarOp::kMul, in[3], beta2),
-      b.BinaryConstant(ScalarOp::kMul, b.Binary(ScalarOp::kMul, g, g), 1 - beta2));
+  const ValueId m =
+      b.Binary(ScalarOp::kAdd, in[2],
+               b.BinaryConstant(ScalarOp::kMul, b.Binary(ScalarOp::kSub, g, in[2]), 1 - beta1));
+  const ValueId v =
+      b.Binary(ScalarOp::kAdd, b.BinaryConstant(ScalarOp::kMul, in[3], beta2),
+               b.BinaryConstant(ScalarOp::kMul, b.Binary(ScalarOp::kMul, g, g), 1 - beta2));
   const ValueId step_size = b.Cast(dtype, b.Binary(ScalarOp::kDiv, lr, correction(beta1)));
   const ValueId root2 = b.Cast(dtype, b.Unary(ScalarOp::kSqrt, correction(beta2)));
   const ValueId denominator = b.BinaryConstant(
@@ -80,8 +79,9 @@ void Momentum(Builder& b, const ir::Node& node, const std::vector<ValueId>& in,
 
 // momentum ^ scale[which], in the dtype of `like`, spread over it.
 ValueId MomentumPower(Builder& b, ValueId scale, int64_t which, double momentum, ValueId like) {
-  ValueId n = b.Add1("slice", {scale}, {{"starts", ir::Dims{which}}, {"limits", ir::Dims{which + 1}},
-                                        {"strides", ir::Dims{1}}});
+  ValueId n = b.Add1(
+      "slice", {scale},
+      {{"starts", ir::Dims{which}}, {"limits", ir::Dims{which + 1}}, {"strides", ir::Dims{1}}});
   n = b.Cast(DType::kF64, b.Reshape(n, {}));
   const ValueId p = b.Binary(ScalarOp::kPow, b.ScalarConstant(DType::kF64, momentum), n);
   return Spread(b, b.Cast(b.type(like).dtype, p), like);
@@ -98,17 +98,17 @@ bool DecomposeUpdate(Builder& b, const ir::Node& node, const std::vector<ValueId
   } else if (op == "accumulate_stat") {
     const double momentum = a.Float("momentum");
     const ValueId fresh = b.BinaryConstant(ScalarOp::kMul, in[1], 1 - momentum);
-    out->push_back(variant == StepVariant::kFirst
-                       ? fresh
-                       : b.Binary(ScalarOp::kAdd,
-                                  b.BinaryConstant(ScalarOp::kMul, in[0], momentum), fresh));
+    out->push_back(
+        variant == StepVariant::kFirst
+            ? fresh
+            : b.Binary(ScalarOp::kAdd, b.BinaryConstant(ScalarOp::kMul, in[0], momentum), fresh));
   } else if (op == "running_update") {
-    const ValueId old = b.Binary(ScalarOp::kMul, in[0],
-                                 MomentumPower(b, in[2], 0, a.Float("momentum"), in[0]));
+    const ValueId old =
+        b.Binary(ScalarOp::kMul, in[0], MomentumPower(b, in[2], 0, a.Float("momentum"), in[0]));
     out->push_back(b.Binary(ScalarOp::kAdd, old, in[1]));
   } else if (op == "stat_weight") {
-    out->push_back(b.Binary(ScalarOp::kMul, in[0],
-                            MomentumPower(b, in[1], 1, a.Float("momentum"), in[0])));
+    out->push_back(
+        b.Binary(ScalarOp::kMul, in[0], MomentumPower(b, in[1], 1, a.Float("momentum"), in[0])));
   } else if (op == "sgd") {
     const ValueId g = Gradient(b, in[1], in[3], in[0], a.Float("weight_decay"));
     out->push_back(Descend(b, in[0], in[2], g));

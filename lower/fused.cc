@@ -35,12 +35,12 @@ double Flops(const ir::Expr& expr) {
 
 class FusedEmitter {
  public:
-  FusedEmitter(FunctionLowering& l, const Group& group)
-      : l_(l), a_(l.a_), f_(l.f_), g_(group) {}
+  FusedEmitter(FunctionLowering& l, const Group& group) : l_(l), a_(l.a_), f_(l.f_), g_(group) {}
 
   Status Run() {
-    kernel_.form = g_.has_finish && !g_.all().empty() ? "cols"
-                   : g_.has_row || g_.has_terminal || g_.has_finish ? "rows" : "map";
+    kernel_.form = g_.has_finish && !g_.all().empty()               ? "cols"
+                   : g_.has_row || g_.has_terminal || g_.has_finish ? "rows"
+                                                                    : "map";
     for (const Member& m : g_.members) HYPER_RETURN_IF_ERROR(AddMember(m));
     HYPER_RETURN_IF_ERROR(AddResults());
     LoweredOp op;
@@ -92,13 +92,14 @@ class FusedEmitter {
                   ir::TensorType type, int64_t op_id = -1) {
     for (NodeId id : body().order()) {  // equal nodes once
       const Node& n = body().node(id);
-      if (n.op->name == op && n.inputs == inputs && n.attributes == attributes && n.op_id == op_id &&
-          body().type(n.outputs[0]) == type) {
+      if (n.op->name == op && n.inputs == inputs && n.attributes == attributes &&
+          n.op_id == op_id && body().type(n.outputs[0]) == type) {
         return n.outputs[0];
       }
     }
     const ir::TensorType types[] = {std::move(type)};
-    const NodeId id = body().AddNode(ir::CoreOp(op), std::move(inputs), std::move(attributes), types);
+    const NodeId id =
+        body().AddNode(ir::CoreOp(op), std::move(inputs), std::move(attributes), types);
     body().node(id).op_id = op_id;
     return body().node(id).outputs[0];
   }
@@ -189,9 +190,9 @@ class FusedEmitter {
       over.strides.insert(over.strides.begin(), partial.view.strides[0]);
       const ValueId in = AddRead(partial, over);
       partial_bytes_ += DistinctElements(over) * ir::DTypeBytes(dtype);
-      inside_[y] = AddNode("reduce", {in}, {{"kind", node.attributes.String("kind")},
-                                            {"axes", ir::Dims{0}}},
-                           {dtype, Extents(Sorted(g_.produced.at(y)))});
+      inside_[y] =
+          AddNode("reduce", {in}, {{"kind", node.attributes.String("kind")}, {"axes", ir::Dims{0}}},
+                  {dtype, Extents(Sorted(g_.produced.at(y)))});
       return {};
     }
     AtomList space = node.op->name == "reduce" ? ReduceSpace(m.node) : Sorted(g_.produced.at(y));
@@ -215,10 +216,13 @@ class FusedEmitter {
         axes.push_back(static_cast<int64_t>(i));
       }
     }
-    const ValueId r = AddNode("reduce", inputs, {{"kind", node.attributes.String("kind")},
-                                                 {"axes", axes}}, {dtype, Extents(kept)});
-    if (a_.Reduce(m.node) == ReduceKind::kTerminal) terminals_.emplace_back(m.node, r);
-    else inside_[y] = r;
+    const ValueId r =
+        AddNode("reduce", inputs, {{"kind", node.attributes.String("kind")}, {"axes", axes}},
+                {dtype, Extents(kept)});
+    if (a_.Reduce(m.node) == ReduceKind::kTerminal)
+      terminals_.emplace_back(m.node, r);
+    else
+      inside_[y] = r;
     return {};
   }
 
@@ -238,16 +242,15 @@ class FusedEmitter {
     return g_.all();
   }
 
-  bool NeededOutside(ValueId v, bool finish) const {
+  bool NeededOutside(ValueId v) const {
     if (l_.forced_[I(v)]) return true;
-    for (const ir::FunctionResult& r : f_.results()) if (a_.Base(r.value) == v) return true;
+    for (const ir::FunctionResult& r : f_.results())
+      if (a_.Base(r.value) == v) return true;
     for (NodeId n : l_.base_readers_[I(v)]) {
-      const bool here = std::any_of(g_.members.begin(), g_.members.end(), [&](const Member& m) {
-        return m.node == n && !m.finish;
-      });
+      const bool here = std::any_of(g_.members.begin(), g_.members.end(),
+                                    [&](const Member& m) { return m.node == n && !m.finish; });
       if (!here) return true;
     }
-    (void)finish;
     return false;
   }
 
@@ -257,13 +260,13 @@ class FusedEmitter {
       const ValueId y = f_.node(m.node).outputs[0];
       const bool terminal = f_.node(m.node).op->name == "reduce" && !m.finish &&
                             a_.Reduce(m.node) == ReduceKind::kTerminal;
-      if (terminal || !NeededOutside(y, m.finish)) continue;
+      if (terminal || !NeededOutside(y)) continue;
       const ValueAtoms& atoms = g_.produced.at(y);
       const Place place = ResultPlace(y, atoms);
       const View over = OverAtoms(place.view, atoms);
       body().AddResult(inside_.at(y), "");
-      writes_.push_back({place.root, over,
-                         l_.accumulates_[I(y)] ? Access::kAccumulate : Access::kWrite});
+      writes_.push_back(
+          {place.root, over, l_.accumulates_[I(y)] ? Access::kAccumulate : Access::kWrite});
     }
     return {};
   }
@@ -323,9 +326,8 @@ class FusedEmitter {
       const bool shared = std::any_of(reads_.begin(), reads_.end(), [&](const lower::Operand& o) {
         return o.root == read.root && o.view != read.view;
       });
-      const bool taken = std::any_of(writes_.begin(), writes_.end(), [&](const lower::Operand& o) {
-        return o.root == read.root;
-      });
+      const bool taken = std::any_of(writes_.begin(), writes_.end(),
+                                     [&](const lower::Operand& o) { return o.root == read.root; });
       if (!shared && !taken) return Place{read.root, wanted.view};
     }
     return std::nullopt;
@@ -348,7 +350,7 @@ class FusedEmitter {
   const Group& g_;
   GeneratedKernel kernel_;
   std::vector<lower::Operand> reads_, writes_;
-  std::map<ValueId, ValueId> inside_;   // function value -> body value
+  std::map<ValueId, ValueId> inside_;  // function value -> body value
   std::vector<std::pair<NodeId, ValueId>> terminals_;
   int64_t chunks_ = 0;
   int64_t partial_bytes_ = 0;

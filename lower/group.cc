@@ -37,10 +37,12 @@ class GroupBuilder {
     group_.members = std::move(members);
     for (const Member& m : group_.members) {
       const Node& node = a_.function().node(m.node);
-      const bool terminal = node.op->name == "reduce" && !m.finish &&
-                            a_.Reduce(m.node) == ReduceKind::kTerminal;
-      if (!terminal) in_group_.insert(node.outputs[0]);
-      else incomplete_.insert(node.outputs[0]);
+      const bool terminal =
+          node.op->name == "reduce" && !m.finish && a_.Reduce(m.node) == ReduceKind::kTerminal;
+      if (!terminal)
+        in_group_.insert(node.outputs[0]);
+      else
+        incomplete_.insert(node.outputs[0]);
     }
   }
 
@@ -108,7 +110,8 @@ class GroupBuilder {
     }
   }
   bool Unify(const ValueAtoms& x, const ValueAtoms& y) {
-    for (size_t d = 0; d < x.size(); ++d) if (!Unify(x[d], y[d])) return false;
+    for (size_t d = 0; d < x.size(); ++d)
+      if (!Unify(x[d], y[d])) return false;
     return true;
   }
 
@@ -254,7 +257,8 @@ class GroupBuilder {
   AtomList MemberSpace(const Member& m) const {
     const Node& node = a_.function().node(m.node);
     if (node.op->name == "reduce" && !m.finish) {
-      for (const Reduction& r : reduces_) if (r.node == m.node) return Flatten(r.space);
+      for (const Reduction& r : reduces_)
+        if (r.node == m.node) return Flatten(r.space);
     }
     return Flatten(group_.produced.at(node.outputs[0]));
   }
@@ -279,7 +283,8 @@ class GroupBuilder {
       if (a_.Reduce(r.node) != ReduceKind::kTerminal) continue;
       group_.has_terminal = true;
       const std::set<int> space = SetOf(Flatten(r.space)), keeps = SetOf(Flatten(r.kept));
-      if (space != full && !(any_row && space == row && keeps.empty())) return Unfit("different shapes");
+      if (space != full && !(any_row && space == row && keeps.empty()))
+        return Unfit("different shapes");
       if (any_row && !keeps.empty() && keeps != row_axes) {
         return Unfit("reductions over different axes");
       }
@@ -297,7 +302,8 @@ class GroupBuilder {
       group_.extents.push_back(atoms_[static_cast<size_t>(space[i])].extent);
     }
     const auto apply = [&](ValueAtoms& atoms) {
-      for (AtomList& dim : atoms) for (int& a : dim) a = number.at(a);
+      for (AtomList& dim : atoms)
+        for (int& a : dim) a = number.at(a);
     };
     for (auto& [v, atoms] : group_.produced) apply(atoms);
     for (auto& [key, atoms] : group_.read) apply(atoms);

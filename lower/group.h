@@ -26,11 +26,12 @@ using AtomList = std::vector<int>;
 using ValueAtoms = std::vector<AtomList>;  // per dim, outermost first; empty for extent 1
 
 struct Group {
-  std::vector<Member> members;                    // in program order
-  std::vector<int64_t> extents;                   // per atom, in the group's order
-  std::map<ir::ValueId, ValueAtoms> produced;     // results of members
-  std::map<std::pair<ir::NodeId, int>, ValueAtoms> read;  // operands from outside, per (node, input)
-  std::vector<int> row_atoms;                     // reduced per row; see has_row
+  std::vector<Member> members;                 // in program order
+  std::vector<int64_t> extents;                // per atom, in the group's order
+  std::map<ir::ValueId, ValueAtoms> produced;  // results of members
+  std::map<std::pair<ir::NodeId, int>, ValueAtoms>
+      read;                    // operands from outside, per (node, input)
+  std::vector<int> row_atoms;  // reduced per row; see has_row
   bool has_row = false;
   bool has_terminal = false;
   bool has_finish = false;

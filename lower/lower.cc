@@ -69,8 +69,8 @@ Status FunctionLowering::RunReferenceMode() {
     const Node* node = a_.Producer(r.value);
     // Updates and first accumulations write their argument; views go by way of a copy.
     if (node == nullptr || forced_[I(r.value)]) continue;
-    const bool in_place = node->op->in_place.has_value() || node->op->name == "copy" ||
-                          node->op->name == "map";
+    const bool in_place =
+        node->op->in_place.has_value() || node->op->name == "copy" || node->op->name == "map";
     if (in_place) forced_[I(r.value)] = place_[I(argument)];
   }
   for (NodeId id : f_.order()) {
@@ -126,9 +126,12 @@ struct Variant {
   StepVariant step;
 };
 constexpr Variant kVariants[] = {
-    {"count", "count", StepVariant::kPlain},       {"step", "step_first", StepVariant::kFirst},
-    {"step", "step_next", StepVariant::kNext},     {"stat_weight", "stat_weight", StepVariant::kPlain},
-    {"grad_norm", "grad_norm", StepVariant::kPlain}, {"update", "update", StepVariant::kPlain},
+    {"count", "count", StepVariant::kPlain},
+    {"step", "step_first", StepVariant::kFirst},
+    {"step", "step_next", StepVariant::kNext},
+    {"stat_weight", "stat_weight", StepVariant::kPlain},
+    {"grad_norm", "grad_norm", StepVariant::kPlain},
+    {"update", "update", StepVariant::kPlain},
     {"eval", "eval", StepVariant::kPlain},
 };
 

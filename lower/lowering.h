@@ -92,15 +92,15 @@ class FunctionLowering {
   LowerOptions options_;
   bool markers_;
   LoweredFunction out_;
-  std::vector<std::optional<Place>> place_;           // per value
-  std::vector<std::optional<Place>> forced_;          // per value
-  std::vector<bool> accumulates_;                     // forced values that add to their place
-  std::vector<std::vector<ir::NodeId>> extra_;        // per node: must run before
-  std::vector<std::vector<ir::NodeId>> base_readers_; // per base value: kernels that read it
-  std::vector<int> part_, finish_;                    // per node: position of its cluster
+  std::vector<std::optional<Place>> place_;            // per value
+  std::vector<std::optional<Place>> forced_;           // per value
+  std::vector<bool> accumulates_;                      // forced values that add to their place
+  std::vector<std::vector<ir::NodeId>> extra_;         // per node: must run before
+  std::vector<std::vector<ir::NodeId>> base_readers_;  // per base value: kernels that read it
+  std::vector<int> part_, finish_;                     // per node: position of its cluster
   std::map<RootId, std::vector<ir::ValueId>> in_root_;
-  int at_ = 0;                                        // cluster being emitted
-  std::map<ir::ValueId, Place> partials_;             // terminal reductions: chunk sums
+  int at_ = 0;                             // cluster being emitted
+  std::map<ir::ValueId, Place> partials_;  // terminal reductions: chunk sums
   std::map<ir::NodeId, std::vector<std::string>> marker_after_;
   std::vector<std::string> gradient_order_;
 };

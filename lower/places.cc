@@ -24,13 +24,14 @@ int64_t OperandBytes(const std::vector<Operand>& operands) {
     if (operands[i].access == Access::kWorkspace) continue;
     bool seen = false;
     for (size_t j = 0; j < i; ++j) {
-      seen = seen || (operands[j].root == operands[i].root && operands[j].view == operands[i].view &&
-                      operands[j].access == operands[i].access);
+      seen =
+          seen || (operands[j].root == operands[i].root && operands[j].view == operands[i].view &&
+                   operands[j].access == operands[i].access);
     }
-    const int64_t once = DistinctElements(operands[i].view) *
-                         ir::DTypeBytes(operands[i].view.type.dtype);
-    const bool both = operands[i].access == Access::kAccumulate ||
-                      operands[i].access == Access::kReadWrite;
+    const int64_t once =
+        DistinctElements(operands[i].view) * ir::DTypeBytes(operands[i].view.type.dtype);
+    const bool both =
+        operands[i].access == Access::kAccumulate || operands[i].access == Access::kReadWrite;
     if (!seen) bytes += both ? 2 * once : once;
   }
   return bytes;
@@ -66,8 +67,9 @@ Result<RootId> RootTable::Argument(const ir::Argument& argument, const ir::Tenso
   const auto it = arguments_.find(key);
   if (it != arguments_.end()) {
     if ((*this)[it->second].logical != type) {
-      return InvalidArgument(fmt::format("'{}' is {} in one function and {} in another", argument.name,
-                                         (*this)[it->second].logical.ToString(), type.ToString()));
+      return InvalidArgument(fmt::format("'{}' is {} in one function and {} in another",
+                                         argument.name, (*this)[it->second].logical.ToString(),
+                                         type.ToString()));
     }
     return it->second;
   }
@@ -149,7 +151,8 @@ bool FunctionLowering::Force(ValueId v, const Place& place, bool accumulate) {
   if (!accumulate) {
     for (ValueId old : in_root_[place.root]) {
       if (f_.value(old).producer.valid()) continue;
-      for (NodeId reader : base_readers_[I(old)]) if (reader != id) extra_[I(id)].push_back(reader);
+      for (NodeId reader : base_readers_[I(old)])
+        if (reader != id) extra_[I(id)].push_back(reader);
     }
   }
   if (op == "accumulate") {
@@ -291,7 +294,8 @@ Status FunctionLowering::FinishResults() {
     if (r.alias_argument >= 0) {
       const ir::Argument& argument = f_.arguments()[static_cast<size_t>(r.alias_argument)];
       const Place target = *place_[I(argument.value)];
-      if (place.root != target.root || !SameElements(place.view, target.view)) EmitCopy(place, target);
+      if (place.root != target.root || !SameElements(place.view, target.view))
+        EmitCopy(place, target);
       place = target;
     } else {
       Root& root = roots_[place.root];

@@ -10,9 +10,9 @@ namespace hyper::lower {
 namespace {
 
 std::string_view StorageName(Storage s) {
-  constexpr std::string_view kNames[] = {"parameter", "gradient", "optimizer", "frozen", "state",
-                                         "statistic", "input", "scalar", "constant", "result",
-                                         "temporary"};
+  constexpr std::string_view kNames[] = {"parameter", "gradient",  "optimizer", "frozen",
+                                         "state",     "statistic", "input",     "scalar",
+                                         "constant",  "result",    "temporary"};
   return kNames[static_cast<size_t>(s)];
 }
 
@@ -42,8 +42,8 @@ std::string Print(const LoweredModule& module, const LoweredFunction& function) 
       for (ir::NodeId id : g->body.order()) {
         const ir::Node& n = g->body.node(id);
         const bool map = n.op->name == "map";
-        body += fmt::format(" {}", map ? n.attributes.GetExpr("expr").ToString()
-                                       : std::string(n.op->name));
+        body += fmt::format(
+            " {}", map ? n.attributes.GetExpr("expr").ToString() : std::string(n.op->name));
       }
     } else if (const auto* r = std::get_if<ReferenceKernel>(&op.kernel)) {
       head = "reference." + r->op;

@@ -74,7 +74,8 @@ bool MatmulTakes(const View& v, const std::string& letters, const std::string& r
     // A broadcast row or column has no leading dimension.
     if (v.strides[d] == 0 && v.type.dims[d] > 1) return false;
   }
-  return Collapses(v, letters, rows, &a) && Collapses(v, letters, columns, &b) && (a == 1 || b == 1);
+  return Collapses(v, letters, rows, &a) && Collapses(v, letters, columns, &b) &&
+         (a == 1 || b == 1);
 }
 
 }  // namespace
@@ -106,8 +107,10 @@ Status FunctionLowering::EmitSingle(NodeId id) {
     return {};
   }
   const bool single = !node.outputs.empty() && f_.type(node.outputs[0]).dtype == ir::DType::kF32;
-  if (op == "accumulate") status = EmitAccumulate(node);
-  else if (op == "concat") status = EmitConcat(node);
+  if (op == "accumulate")
+    status = EmitAccumulate(node);
+  else if (op == "concat")
+    status = EmitConcat(node);
   else if (op == "dot" && single && f_.type(node.inputs[0]).elements() > 0 &&
            f_.type(node.inputs[1]).elements() > 0 && f_.type(node.outputs[0]).elements() > 0) {
     status = EmitDot(node);
@@ -118,8 +121,8 @@ Status FunctionLowering::EmitSingle(NodeId id) {
   } else if (const std::string form = FormOf(op); !form.empty()) {
     status = EmitGenerated(node, form);
   } else {
-    out_.unfused.push_back(fmt::format("{} ({}): no generated kernel, reference kernel used", op,
-                                       node.source));
+    out_.unfused.push_back(
+        fmt::format("{} ({}): no generated kernel, reference kernel used", op, node.source));
     status = EmitReference(id);
   }
   HYPER_RETURN_IF_ERROR(status);
@@ -138,7 +141,8 @@ Status FunctionLowering::EmitDot(const Node& node) {
     if (in(a, c) && !in(b, c)) m += c;
     if (in(b, c) && !in(a, c)) n += c;
   }
-  for (char c : a) if (in(b, c) && !in(y, c)) k += c;
+  for (char c : a)
+    if (in(b, c) && !in(y, c)) k += c;
   HYPER_ASSIGN_OR_RETURN(Place pa, PlaceOf(node.inputs[0]));
   HYPER_ASSIGN_OR_RETURN(Place pb, PlaceOf(node.inputs[1]));
   if (!MatmulTakes(pa.view, a, m, k)) {
@@ -180,9 +184,8 @@ Status FunctionLowering::EmitConv(const Node& node) {
         std::vector<int> order = {0};
         for (int d = 2; d < p.view.type.rank(); ++d) order.push_back(d);
         order.push_back(1);
-        HYPER_ASSIGN_OR_RETURN(
-            p, CopyTo(p, DenseViewInOrder(p.view.type, order),
-                      fmt::format("%{}.channels_last", node.inputs[i].index)));
+        HYPER_ASSIGN_OR_RETURN(p, CopyTo(p, DenseViewInOrder(p.view.type, order),
+                                         fmt::format("%{}.channels_last", node.inputs[i].index)));
       }
     }
     operands.push_back(Read(p));

@@ -23,7 +23,7 @@ std::optional<View> ReshapeView(const View& v, const ir::Dims& shape);
 // The view w with TransposeView(w, perm) == v.
 View UntransposeView(const View& v, const ir::Dims& perm);
 
-bool IsRowMajor(const View& v);          // offset 0 included
+bool IsRowMajor(const View& v);  // offset 0 included
 // No two elements share an address.
 bool IsInjective(const View& v);
 // Equal addresses for all elements (strides of extents of 1 do not count).

@@ -1,6 +1,8 @@
 // RunJob: a job from a bundle on disk.
 #include "runtime/job.h"
 
+#include "codegen/cpu_features.h"
+
 namespace hyper::runtime {
 namespace {
 
@@ -13,6 +15,8 @@ struct OpenedBundle {
 Result<OpenedBundle> OpenBundle(const std::string& path, const JobOptions& options) {
   OpenedBundle opened;
   HYPER_ASSIGN_OR_RETURN(opened.reader, codegen::BundleReader::Open(options.fs, path));
+  // Before any of the bundle's code is loaded.
+  HYPER_RETURN_IF_ERROR(codegen::CheckProcessor(opened.reader->manifest()).WithContext(path));
   HYPER_ASSIGN_OR_RETURN(const std::string text, opened.reader->ReadText("launch.json"));
   HYPER_ASSIGN_OR_RETURN(opened.launch, strategy::LaunchConfig::FromJson(text));
   ExecutorOptions executor_options;

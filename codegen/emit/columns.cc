@@ -29,7 +29,8 @@ class ColumnsEmitter {
     for (size_t k = 0; k + 1 < columns_.size(); ++k) units *= columns_[k].extent;
     text_ += fmt::format(
         "  for (i64 u = hy_lo({0}, task, tasks), end = hy_lo({0}, task + 1, tasks); u < end; ++u) "
-        "{{\n", units);
+        "{{\n",
+        units);
     const int64_t width = std::min(extent, kColumns);
     text_ += fmt::format("    const i64 block = u % {}, k_flat = u / {}; (void)k_flat;\n", blocks,
                          blocks);
@@ -72,7 +73,8 @@ class ColumnsEmitter {
         reduces_.push_back(&node);
         after_[out] = true;
       }
-      for (ir::ValueId v : node.inputs) if (after_[I(v)]) after_[out] = true;
+      for (ir::ValueId v : node.inputs)
+        if (after_[I(v)]) after_[out] = true;
       if (node.op->name == "random_uniform") return Internal("random draw in a column reduction");
     }
     std::vector<int> column_axes, row_axes;
@@ -88,7 +90,8 @@ class ColumnsEmitter {
 
   void Decode() {
     int64_t inside = 1;
-    for (size_t k = 0; k + 1 < columns_.size(); ++k) inside *= std::max<int64_t>(columns_[k].extent, 1);
+    for (size_t k = 0; k + 1 < columns_.size(); ++k)
+      inside *= std::max<int64_t>(columns_[k].extent, 1);
     std::vector<Loop> loops;
     std::vector<std::string> names;
     for (size_t k = 0; k + 1 < columns_.size(); ++k) {
@@ -105,10 +108,12 @@ class ColumnsEmitter {
     for (int s = 0; s < nest_.streams; ++s) {
       const std::string offset = OffsetText(loops, names, s);
       if (s < static_cast<int>(operands_.size())) {
-        text_ += fmt::format("    {}{}* q{} = p{} + {}; (void)q{};\n", s < nest_.reads() ? "const " : "",
-                             CType(nest_.operand(s).view.type.dtype), s, s, offset, s);
+        text_ +=
+            fmt::format("    {}{}* q{} = p{} + {}; (void)q{};\n", s < nest_.reads() ? "const " : "",
+                        CType(nest_.operand(s).view.type.dtype), s, s, offset, s);
       } else {
-        text_ += fmt::format("    const i64 n{} = {} + {}; (void)n{};\n", s, IndexOffset(s), offset, s);
+        text_ +=
+            fmt::format("    const i64 n{} = {} + {}; (void)n{};\n", s, IndexOffset(s), offset, s);
       }
     }
   }
@@ -117,7 +122,8 @@ class ColumnsEmitter {
   int64_t IndexOffset(int stream) const {
     for (ir::NodeId id : body_.order()) {
       const ir::Node& node = body_.node(id);
-      if (nest_.stream_of_node[I(node.outputs[0])] == stream && node.attributes.Has("index_offset")) {
+      if (nest_.stream_of_node[I(node.outputs[0])] == stream &&
+          node.attributes.Has("index_offset")) {
         return node.attributes.Int("index_offset");
       }
     }
@@ -172,8 +178,8 @@ class ColumnsEmitter {
         text_ += fmt::format("{}const {} v{} = s{}[i];\n", indent, Type(v), v.index, v.index);
       } else if (node.op->name == "iota") {
         const int stream = nest_.stream_of_node[I(v)];
-        text_ += fmt::format("{}const {} v{} = ({})(n{} + {});\n", indent, Type(v), v.index, Type(v),
-                             stream, Element(stream, rows));
+        text_ += fmt::format("{}const {} v{} = ({})(n{} + {});\n", indent, Type(v), v.index,
+                             Type(v), stream, Element(stream, rows));
       } else if (node.op->name == "map") {
         std::vector<std::string> inputs;
         for (ir::ValueId in : node.inputs) inputs.push_back(Name(in));
@@ -187,7 +193,8 @@ class ColumnsEmitter {
   void PrintRows() {
     std::string indent = "    ";
     for (size_t k = 0; k < rows_.size(); ++k, indent += "  ") {
-      text_ += fmt::format("{0}for (i64 b{1} = 0; b{1} < {2}; ++b{1})\n", indent, k, rows_[k].extent);
+      text_ +=
+          fmt::format("{0}for (i64 b{1} = 0; b{1} < {2}; ++b{1})\n", indent, k, rows_[k].extent);
     }
     text_ += indent + "{\n#pragma omp simd\n" + indent + "for (i64 i = 0; i < count; ++i) {\n";
     std::vector<bool> needed(static_cast<size_t>(body_.value_count()), false);
@@ -210,8 +217,8 @@ class ColumnsEmitter {
     for (int r = 0; r < static_cast<int>(body_.results().size()); ++r) {
       const int operand = nest_.reads() + r;
       const bool add = operands_[static_cast<size_t>(operand)].access == lower::Access::kAccumulate;
-      text_ += fmt::format("      q{}[{}] {}= {};\n", operand, Element(operand, false), add ? "+" : "",
-                           Name(body_.results()[static_cast<size_t>(r)].value));
+      text_ += fmt::format("      q{}[{}] {}= {};\n", operand, Element(operand, false),
+                           add ? "+" : "", Name(body_.results()[static_cast<size_t>(r)].value));
     }
     text_ += "    }\n";
   }

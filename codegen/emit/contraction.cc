@@ -1,5 +1,6 @@
 // Template "contraction": dot and convolutions for dtypes that the math library does not take (f64,
-// integers). Plain loops with a vector loop over the output's nearest dim; sums run in a fixed order.
+// integers). Plain loops with a vector loop over the output's nearest dim; sums run in a fixed
+// order.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,13 +18,16 @@ std::string Store(const std::vector<lower::Operand>& operands, size_t out, const
   return fmt::format("{} {}= acc[i];\n", At(operands, out, index), add ? "+" : "");
 }
 std::string Blocks(int64_t extent) {
-  return fmt::format("    const i64 lo = block * {0}, count = {1} - lo < {0} ? {1} - lo : {0};\n", kVector,
-                     extent);
+  return fmt::format("    const i64 lo = block * {0}, count = {1} - lo < {0} ? {1} - lo : {0};\n",
+                     kVector, extent);
 }
-int64_t BlockCount(int64_t extent) { return std::max<int64_t>((extent + kVector - 1) / kVector, 1); }
+int64_t BlockCount(int64_t extent) {
+  return std::max<int64_t>((extent + kVector - 1) / kVector, 1);
+}
 std::string Accumulators(ir::DType dtype) {
-  return fmt::format("    alignas(64) {} acc[{}];\n    for (i64 i = 0; i < count; ++i) acc[i] = 0;\n",
-                     CType(dtype), kVector);
+  return fmt::format(
+      "    alignas(64) {} acc[{}];\n    for (i64 i = 0; i < count; ++i) acc[i] = 0;\n",
+      CType(dtype), kVector);
 }
 const char* const kSimd = "#pragma omp simd\n      for (i64 i = 0; i < count; ++i) ";
 
@@ -76,8 +80,8 @@ class ConvEmitter {
   ConvEmitter(const ir::Node& node, const std::vector<lower::Operand>& operands)
       : o_(operands), a_(node.attributes), op_(node.op->name) {
     const bool weight = op_ == "conv_grad_weight";
-    const size_t image = op_ == "conv" ? 0 : weight ? 1 : 2;      // x or dx
-    const size_t grid = op_ == "conv" ? 2 : 0;                    // y or g
+    const size_t image = op_ == "conv" ? 0 : weight ? 1 : 2;  // x or dx
+    const size_t grid = op_ == "conv" ? 2 : 0;                // y or g
     const size_t kernel = weight ? 2 : 1;
     image_ = o_[image].view.type.dims;
     grid_ = o_[grid].view.type.dims;
@@ -93,7 +97,8 @@ class ConvEmitter {
 
  private:
   int64_t Dim(const char* name, size_t d) const { return a_.GetDims(name)[d]; }
-  Names Index(const std::string& first, const std::string& second, const std::string& prefix) const {
+  Names Index(const std::string& first, const std::string& second,
+              const std::string& prefix) const {
     Names names = {first, second};
     for (const std::string& s : NumberedNames(prefix, spatial_)) names.push_back(s);
     return names;
@@ -103,16 +108,16 @@ class ConvEmitter {
     for (size_t d = 0; d < spatial_; ++d) {
       text += fmt::format("    for (i64 k{0} = 0; k{0} < {1}; ++k{0}) {{\n", d, kernel_[d + 2]);
       if (with_image) {
-        text += fmt::format("      const i64 i{0} = s{0} * {1} + k{0} * {2} - ({3});\n"
-                            "      if (i{0} < 0 || i{0} >= {4}) continue;\n",
-                            d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d),
-                            image_[d + 2]);
+        text += fmt::format(
+            "      const i64 i{0} = s{0} * {1} + k{0} * {2} - ({3});\n"
+            "      if (i{0} < 0 || i{0} >= {4}) continue;\n",
+            d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d), image_[d + 2]);
       } else {
-        text += fmt::format("      const i64 t{0} = i{0} + ({3}) - k{0} * {2};\n"
-                            "      if (t{0} < 0 || t{0} % {1} != 0 || t{0} / {1} >= {4}) continue;\n"
-                            "      const i64 s{0} = t{0} / {1};\n",
-                            d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d),
-                            grid_[d + 2]);
+        text += fmt::format(
+            "      const i64 t{0} = i{0} + ({3}) - k{0} * {2};\n"
+            "      if (t{0} < 0 || t{0} % {1} != 0 || t{0} / {1} >= {4}) continue;\n"
+            "      const i64 s{0} = t{0} / {1};\n",
+            d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d), grid_[d + 2]);
       }
     }
     return text;
@@ -147,8 +152,8 @@ class ConvEmitter {
     const std::string o = fmt::format("group * {} + o", outputs);
     text += fmt::format("      for (i64 o = 0; o < {}; ++o) {{\n      const {} v = {};\n", outputs,
                         CType(o_[0].view.type.dtype), At(o_, 0, Index("n", o, "s")));
-    text += fmt::format("{}acc[i] += v * {};\n      }}\n{}", kSimd, At(o_, 1, Index(o, "lo + i", "k")),
-                        Closing());
+    text += fmt::format("{}acc[i] += v * {};\n      }}\n{}", kSimd,
+                        At(o_, 1, Index(o, "lo + i", "k")), Closing());
     text += "    for (i64 i = 0; i < count; ++i) " +
             Store(o_, 2, Index("n", fmt::format("group * {} + lo + i", inputs), "i"));
     return text + CloseUnits();
@@ -161,15 +166,17 @@ class ConvEmitter {
       extents.push_back(kernel_[d + 2]);
       names.push_back(fmt::format("k{}", d));
     }
-    std::string text = OpenUnits(extents, names) + Blocks(inputs) + Accumulators(o_[0].view.type.dtype);
+    std::string text =
+        OpenUnits(extents, names) + Blocks(inputs) + Accumulators(o_[0].view.type.dtype);
     text += fmt::format("    const i64 group = o / {};\n", std::max<int64_t>(outputs, 1));
     text += fmt::format("    for (i64 n = 0; n < {}; ++n)\n", image_[0]);
     for (size_t d = 0; d < spatial_; ++d) {
-      text += fmt::format("    for (i64 s{0} = 0; s{0} < {5}; ++s{0}) {{\n"
-                          "      const i64 i{0} = s{0} * {1} + k{0} * {2} - ({3});\n"
-                          "      if (i{0} < 0 || i{0} >= {4}) continue;\n",
-                          d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d),
-                          image_[d + 2], grid_[d + 2]);
+      text += fmt::format(
+          "    for (i64 s{0} = 0; s{0} < {5}; ++s{0}) {{\n"
+          "      const i64 i{0} = s{0} * {1} + k{0} * {2} - ({3});\n"
+          "      if (i{0} < 0 || i{0} >= {4}) continue;\n",
+          d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d), image_[d + 2],
+          grid_[d + 2]);
     }
     text += fmt::format("      const {} v = {};\n", CType(o_[0].view.type.dtype),
                         At(o_, 0, Index("n", "o", "s")));

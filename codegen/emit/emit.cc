@@ -14,8 +14,8 @@ std::string KernelHead(const std::vector<lower::Operand>& operands, size_t reads
   for (size_t i = 0; i < operands.size(); ++i) {
     const std::string type = CType(operands[i].view.type.dtype);
     const char* constant = i < reads ? "const " : "";
-    text += fmt::format("  {}{}* p{} = ({}{}*)operands[{}]; (void)p{};\n", constant, type, i, constant,
-                        type, i, i);
+    text += fmt::format("  {}{}* p{} = ({}{}*)operands[{}]; (void)p{};\n", constant, type, i,
+                        constant, type, i, i);
   }
   return text;
 }
@@ -46,13 +46,20 @@ Result<EmittedKernel> EmitCpuKernel(const lower::GeneratedKernel& kernel,
     }
     Result<std::string> text = Internal("");
     const std::string& form = kernel.form;
-    if (form == "map" || form == "rows") text = EmitRows(kernel, operands);
-    else if (form == "cols") text = EmitColumns(kernel, operands);
-    else if (form == "pool") text = EmitPool(kernel, operands);
-    else if (form == "index") text = EmitIndexing(kernel, operands);
-    else if (form == "scan") text = EmitScan(kernel, operands);
-    else if (form == "contraction") text = EmitContraction(kernel, operands);
-    else return Internal(fmt::format("no emitter template for form '{}'", form));
+    if (form == "map" || form == "rows")
+      text = EmitRows(kernel, operands);
+    else if (form == "cols")
+      text = EmitColumns(kernel, operands);
+    else if (form == "pool")
+      text = EmitPool(kernel, operands);
+    else if (form == "index")
+      text = EmitIndexing(kernel, operands);
+    else if (form == "scan")
+      text = EmitScan(kernel, operands);
+    else if (form == "contraction")
+      text = EmitContraction(kernel, operands);
+    else
+      return Internal(fmt::format("no emitter template for form '{}'", form));
     if (!text.ok()) return text.status();
     return FinishKernel(std::move(text).value());
   });

@@ -1,5 +1,5 @@
-// Template "index": gather and scatter families, reverse, edge and reflect padding. An index outside
-// its axis reads NaN (0 for integers) and adds nowhere: never a wild access.
+// Template "index": gather and scatter families, reverse, edge and reflect padding. An index
+// outside its axis reads NaN (0 for integers) and adds nowhere: never a wild access.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,10 +45,12 @@ std::string InnerLoop(const Walk& walk, const lower::View& view, const Names& in
                      index[walk.inner], view.type.dims[walk.inner]);
 }
 std::string FixIndex(const std::string& name, const std::string& load, int64_t extent) {
-  return fmt::format("      i64 {0} = (i64){1}; {0} = {0} < 0 ? {0} + {2} : {0};\n", name, load, extent);
+  return fmt::format("      i64 {0} = (i64){1}; {0} = {0} < 0 ? {0} + {2} : {0};\n", name, load,
+                     extent);
 }
 
-std::string Gather(const ir::Node& node, const std::vector<lower::Operand>& operands, bool elements) {
+std::string Gather(const ir::Node& node, const std::vector<lower::Operand>& operands,
+                   bool elements) {
   const lower::View &x = operands[0].view, &y = operands[2].view;
   const size_t axis = static_cast<size_t>(node.attributes.Int("axis"));
   const size_t index_rank = operands[1].view.strides.size();
@@ -59,22 +61,23 @@ std::string Gather(const ir::Node& node, const std::vector<lower::Operand>& oper
     at_x = i;
     at_x[axis] = "t";
   } else {
-    at_index.assign(i.begin() + static_cast<long>(axis), i.begin() + static_cast<long>(axis + index_rank));
+    at_index.assign(i.begin() + static_cast<long>(axis),
+                    i.begin() + static_cast<long>(axis + index_rank));
     at_x.assign(i.begin(), i.begin() + static_cast<long>(axis));
     at_x.push_back("t");
     at_x.insert(at_x.end(), i.begin() + static_cast<long>(axis + index_rank), i.end());
   }
   const int64_t extent = x.type.dims[axis];
   const Walk walk = OpenWalk(y, i);
-  const bool hoist = !elements && walk.has_inner &&
-                     (walk.inner < axis || walk.inner >= axis + index_rank);
+  const bool hoist =
+      !elements && walk.has_inner && (walk.inner < axis || walk.inner >= axis + index_rank);
   std::string text = walk.open;
   const std::string load = FixIndex("t", At(operands, 1, at_index), extent);
   if (hoist) text += load;
   text += InnerLoop(walk, y, i);
   if (!hoist) text += load;
-  text += fmt::format("      {} = t >= 0 && t < {} ? {} : {};\n    }}\n", At(operands, 2, i), extent,
-                      At(operands, 0, at_x), Outside(x.type.dtype));
+  text += fmt::format("      {} = t >= 0 && t < {} ? {} : {};\n    }}\n", At(operands, 2, i),
+                      extent, At(operands, 0, at_x), Outside(x.type.dtype));
   return text + CloseUnits();
 }
 
@@ -96,8 +99,8 @@ std::string Scatter(const ir::Node& node, const std::vector<lower::Operand>& ope
   extents.push_back(blocks);
   names.push_back("block");
   std::string text = OpenUnits(extents, names);
-  text += fmt::format("    const i64 lo = block * {0}, hi = lo + {0} < {1} ? lo + {0} : {1};\n", kBlock,
-                      last);
+  text += fmt::format("    const i64 lo = block * {0}, hi = lo + {0} < {1} ? lo + {0} : {1};\n",
+                      kBlock, last);
   const std::string inner = axis + 1 < rank
                                 ? fmt::format("for (i64 {0} = lo; {0} < hi; ++{0}) ", i[rank - 1])
                                 : std::string("for (i64 one = lo; one < hi; ++one) ");
@@ -113,9 +116,9 @@ std::string Scatter(const ir::Node& node, const std::vector<lower::Operand>& ope
   at_update.insert(at_update.end(), j.begin(), j.end());
   at_update.insert(at_update.end(), i.begin() + static_cast<long>(axis) + 1, i.end());
   text += "    {\n" + FixIndex(i[axis], At(operands, 0, j), y.type.dims[axis]);
-  text += fmt::format("      if ({0} < 0 || {0} >= {1}) continue;\n#pragma GCC ivdep\n      {2}{3} += {4};\n",
-                      i[axis], y.type.dims[axis], inner, At(operands, 2, i),
-                      At(operands, 1, at_update));
+  text += fmt::format(
+      "      if ({0} < 0 || {0} >= {1}) continue;\n#pragma GCC ivdep\n      {2}{3} += {4};\n",
+      i[axis], y.type.dims[axis], inner, At(operands, 2, i), At(operands, 1, at_update));
   return text + "    }\n" + CloseUnits();
 }
 
@@ -141,7 +144,8 @@ std::string ScatterElements(const ir::Node& node, const std::vector<lower::Opera
   }
   Names at = i;
   at[axis] = "j";
-  text += fmt::format("    if ({}) for (i64 j = 0; j < {}; ++j) {{\n", guard, update.type.dims[axis]);
+  text +=
+      fmt::format("    if ({}) for (i64 j = 0; j < {}; ++j) {{\n", guard, update.type.dims[axis]);
   text += FixIndex(i[axis], At(operands, 0, at), y.type.dims[axis]);
   text += fmt::format("      if ({0} >= 0 && {0} < {1}) {2} += {3};\n    }}\n", i[axis],
                       y.type.dims[axis], At(operands, 2, i), At(operands, 1, at));
@@ -169,8 +173,9 @@ std::string Shuffle(const ir::Node& node, const std::vector<lower::Operand>& ope
       text += fmt::format("      {0} = {0} < 0 ? 0 : {0} > {1} ? {1} : {0};\n", f, n - 1);
     } else {
       const int64_t period = std::max<int64_t>(2 * (n - 1), 1);
-      text += fmt::format("      {0} = ({0} % {1} + {1}) % {1}; {0} = {0} >= {2} ? {1} - {0} : {0};\n", f,
-                          period, n);
+      text +=
+          fmt::format("      {0} = ({0} % {1} + {1}) % {1}; {0} = {0} >= {2} ? {1} - {0} : {0};\n",
+                      f, period, n);
     }
     from[d] = f;
   }

@@ -20,7 +20,7 @@ EmittedKernel FinishKernel(std::string text);
 
 // Templates, by GeneratedKernel::form.
 Result<std::string> EmitRows(const lower::GeneratedKernel& kernel,
-                             const std::vector<lower::Operand>& operands);     // map, rows
+                             const std::vector<lower::Operand>& operands);  // map, rows
 Result<std::string> EmitColumns(const lower::GeneratedKernel& kernel,
                                 const std::vector<lower::Operand>& operands);  // cols
 Result<std::string> EmitPool(const lower::GeneratedKernel& kernel,

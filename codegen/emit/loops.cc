@@ -30,8 +30,10 @@ std::string OpenUnits(const ir::Dims& extents, const Names& names) {
   int64_t units = 1;
   for (int64_t e : extents) units *= e;
   std::string text = fmt::format(
-      "  for (i64 u = hy_lo({0}, task, tasks), u_end = hy_lo({0}, task + 1, tasks); u < u_end; ++u) "
-      "{{\n", units);
+      "  for (i64 u = hy_lo({0}, task, tasks), u_end = hy_lo({0}, task + 1, tasks); u < u_end; "
+      "++u) "
+      "{{\n",
+      units);
   int64_t inside = units;
   for (size_t d = 0; d < extents.size(); ++d) {
     inside = extents[d] == 0 ? 1 : inside / extents[d];

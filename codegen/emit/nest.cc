@@ -27,8 +27,8 @@ bool Propagate(Nest& nest, std::vector<bool>& known) {
     if (op == "map") {
       std::vector<ir::ValueId> group = node.inputs;
       group.push_back(node.outputs[0]);
-      const auto it = std::find_if(group.begin(), group.end(),
-                                   [&](ir::ValueId v) { return known[Index(v)]; });
+      const auto it =
+          std::find_if(group.begin(), group.end(), [&](ir::ValueId v) { return known[Index(v)]; });
       if (it == group.end()) continue;
       const std::vector<int> axes = nest.axes_of[Index(*it)];
       for (ir::ValueId v : group) set(v, axes);
@@ -146,8 +146,7 @@ Result<Nest> AnalyzeNest(const ir::Function& body, const std::vector<lower::Oper
   for (size_t i = 0; i < body.arguments().size(); ++i) {
     const size_t v = Index(body.arguments()[i].value);
     nest.argument_of[v] = static_cast<int>(i);
-    AddStream(nest, nest.axes_of[v],
-              side[v] ? ir::Dims() : operands[i].view.strides);
+    AddStream(nest, nest.axes_of[v], side[v] ? ir::Dims() : operands[i].view.strides);
   }
   for (size_t i = 0; i < body.results().size(); ++i) {
     ir::Dims strides = operands[body.arguments().size() + i].view.strides;
@@ -200,7 +199,8 @@ std::vector<int> AxesByStride(const Nest& nest) {
   };
   // Insertion sort: the relation is not transitive where operands broadcast along different axes.
   for (size_t i = 1; i < order.size(); ++i) {
-    for (size_t j = i; j > 0 && before(order[j], order[j - 1]); --j) std::swap(order[j], order[j - 1]);
+    for (size_t j = i; j > 0 && before(order[j], order[j - 1]); --j)
+      std::swap(order[j], order[j - 1]);
   }
   return order;
 }

@@ -34,7 +34,7 @@ struct Nest {
   std::vector<int> argument_of;           // per body value: operand index, -1 for computed ones
   std::vector<int> stream_of_node;        // per body value made by iota/random: its stream, or -1
   int streams = 0;
-  std::vector<ir::Dims> stream_strides;   // [stream][axis]
+  std::vector<ir::Dims> stream_strides;  // [stream][axis]
 
   int reads() const { return static_cast<int>(body->arguments().size()); }
   const lower::Operand& operand(int i) const { return (*operands)[static_cast<size_t>(i)]; }

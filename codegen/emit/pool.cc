@@ -43,10 +43,10 @@ class PoolEmitter {
     const std::string type = CType(body_.type(node_.inputs[0]).dtype);
     text += fmt::format("    alignas(64) {} acc[{}];\n", type, kChannels);
     if (max_ && !gradient_) text += fmt::format("    alignas(64) int32_t tap[{}];\n", kChannels);
-    text += fmt::format("    for (i64 c = 0; c < cn; ++c) {{ acc[c] = {}; {}}}\n",
-                        max_ && !gradient_ ? ReduceInit("max", body_.type(node_.inputs[0]).dtype)
-                                           : "0",
-                        max_ && !gradient_ ? "tap[c] = 0; " : "");
+    text +=
+        fmt::format("    for (i64 c = 0; c < cn; ++c) {{ acc[c] = {}; {}}}\n",
+                    max_ && !gradient_ ? ReduceInit("max", body_.type(node_.inputs[0]).dtype) : "0",
+                    max_ && !gradient_ ? "tap[c] = 0; " : "");
     if (max_ && !gradient_) text += "    bool first = true;\n";
     if (!gradient_ && !max_) text += "    i64 count = 0;\n";
     std::string indent = "    ";
@@ -67,17 +67,17 @@ class PoolEmitter {
  private:
   int64_t Dim(const char* name, size_t d) const { return a_.GetDims(name)[d]; }
   std::string Forward(size_t d, const std::string& indent) const {
-    return fmt::format("{0}const i64 i{1} = o{1} * {2} + k{1} * {3} - ({4});\n"
-                       "{0}if (i{1} < 0 || i{1} >= {5}) continue;\n",
-                       indent, d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d),
-                       large_[d + 2]);
+    return fmt::format(
+        "{0}const i64 i{1} = o{1} * {2} + k{1} * {3} - ({4});\n"
+        "{0}if (i{1} < 0 || i{1} >= {5}) continue;\n",
+        indent, d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d), large_[d + 2]);
   }
   std::string Backward(size_t d, const std::string& indent) const {
-    return fmt::format("{0}const i64 t{1} = i{1} + ({4}) - k{1} * {3};\n"
-                       "{0}if (t{1} < 0 || t{1} % {2} != 0 || t{1} / {2} >= {5}) continue;\n"
-                       "{0}const i64 o{1} = t{1} / {2};\n",
-                       indent, d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d),
-                       small_[d + 2]);
+    return fmt::format(
+        "{0}const i64 t{1} = i{1} + ({4}) - k{1} * {3};\n"
+        "{0}if (t{1} < 0 || t{1} % {2} != 0 || t{1} / {2} >= {5}) continue;\n"
+        "{0}const i64 o{1} = t{1} / {2};\n",
+        indent, d, Dim("strides", d), Dim("dilations", d), Dim("pads_low", d), small_[d + 2]);
   }
   Names Index(const std::string& prefix) const {
     Names names = {"n", "c0 + c"};
@@ -93,7 +93,8 @@ class PoolEmitter {
   }
   // Taps of window o that lie inside, or all of them.
   std::string WindowCount(const std::string& indent) const {
-    if (a_.Bool("count_include_pad")) return indent + fmt::format("const i64 count = {};\n", Window());
+    if (a_.Bool("count_include_pad"))
+      return indent + fmt::format("const i64 count = {};\n", Window());
     std::string text = indent + "i64 count = 1;\n";
     for (size_t d = 0; d < spatial_; ++d) {
       text += fmt::format(
@@ -122,16 +123,17 @@ class PoolEmitter {
           in, Tap(), loop, type, At(operands_, 0, Index("i")));
     }
     if (!gradient_) {
-      return fmt::format("{0}++count;\n{1}acc[c] += {2};\n", in, loop, At(operands_, 0, Index("i")));
+      return fmt::format("{0}++count;\n{1}acc[c] += {2};\n", in, loop,
+                         At(operands_, 0, Index("i")));
     }
     if (max_) {
-      return fmt::format("{0}const int32_t t = (int32_t)({1});\n{2}acc[c] += (int32_t){3} == t ? {4} : "
-                         "{5}(0);\n",
-                         in, Tap(), loop, At(operands_, 1, Index("o")), At(operands_, 0, Index("o")),
-                         type);
+      return fmt::format(
+          "{0}const int32_t t = (int32_t)({1});\n{2}acc[c] += (int32_t){3} == t ? {4} : "
+          "{5}(0);\n",
+          in, Tap(), loop, At(operands_, 1, Index("o")), At(operands_, 0, Index("o")), type);
     }
-    return WindowCount(in) + fmt::format("{}acc[c] += {} / ({})count;\n", loop,
-                                         At(operands_, 0, Index("o")), type);
+    return WindowCount(in) +
+           fmt::format("{}acc[c] += {} / ({})count;\n", loop, At(operands_, 0, Index("o")), type);
   }
 
   std::string Store() const {

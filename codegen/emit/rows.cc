@@ -1,8 +1,8 @@
 // Template "rows" (and "map", the case without reductions): an outer loop over rows that is split
-// over tasks and, per row, one or more vector loops. Row reductions end a loop ("phase"); what later
-// phases need again is recomputed when cheap and kept in a stack buffer otherwise. Reductions over
-// rows go to partial results, one per fixed chunk of rows, so that the order of summation does not
-// depend on the number of tasks.
+// over tasks and, per row, one or more vector loops. Row reductions end a loop ("phase"); what
+// later phases need again is recomputed when cheap and kept in a stack buffer otherwise. Reductions
+// over rows go to partial results, one per fixed chunk of rows, so that the order of summation does
+// not depend on the number of tasks.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,6 @@ class RowsEmitter : private RowsPlan {
   }
 
  private:
-
   std::string Name(ir::ValueId v) const {
     const ir::Node* node = Producer(v);
     if (node != nullptr && node->op->name == "broadcast") return Name(node->inputs[0]);
@@ -44,7 +43,8 @@ class RowsEmitter : private RowsPlan {
     const ir::Node* node = Producer(v);
     if (node == nullptr) {
       const int arg = nest_.argument_of[I(v)];
-      const std::string base = level_[I(v)] == 0 ? fmt::format("p{}", arg) : fmt::format("q{}", arg);
+      const std::string base =
+          level_[I(v)] == 0 ? fmt::format("p{}", arg) : fmt::format("q{}", arg);
       const std::string at = level_[I(v)] == 2 ? Element(arg) : "0";
       text_ += fmt::format("{}const {} v{} = {}[{}];\n", indent, Type(v), v.index, base, at);
       return;
@@ -60,12 +60,12 @@ class RowsEmitter : private RowsPlan {
       return;
     }
     const int stream = nest_.stream_of_node[I(v)];
-    const std::string index = level_[I(v)] == 2
-                                  ? fmt::format("n{} + {}", stream, Element(stream))
-                                  : level_[I(v)] == 1 ? fmt::format("n{}", stream)
-                                                       : fmt::format("m{}", stream);
+    const std::string index = level_[I(v)] == 2   ? fmt::format("n{} + {}", stream, Element(stream))
+                              : level_[I(v)] == 1 ? fmt::format("n{}", stream)
+                                                  : fmt::format("m{}", stream);
     if (op == "iota") {
-      text_ += fmt::format("{}const {} v{} = ({})({});\n", indent, Type(v), v.index, Type(v), index);
+      text_ +=
+          fmt::format("{}const {} v{} = ({})({});\n", indent, Type(v), v.index, Type(v), index);
     } else if (level_[I(v)] == 2 && RowDraw(stream)) {
       text_ += fmt::format("{}const {} v{} = ({})d{}[{}];\n", indent, Type(v), v.index, Type(v),
                            stream, element);
@@ -92,7 +92,8 @@ class RowsEmitter : private RowsPlan {
     text_ = KernelHead(operands_, static_cast<size_t>(nest_.reads()));
     PrintKeys();
     for (const ir::Argument& a : body_.arguments()) {
-      if (used_[I(a.value)] && level_[I(a.value)] == 0 && !IsKey(a.value)) Compute(a.value, "  ", "");
+      if (used_[I(a.value)] && level_[I(a.value)] == 0 && !IsKey(a.value))
+        Compute(a.value, "  ", "");
     }
     for (ir::NodeId id : body_.order()) {
       const ir::ValueId v = body_.node(id).outputs[0];
@@ -100,8 +101,9 @@ class RowsEmitter : private RowsPlan {
     }
     for (size_t v = 0; v < buffered_.size(); ++v) {
       if (!buffered_[v]) continue;
-      text_ += fmt::format("  alignas(64) {} b{}[{}];\n", Type(ir::ValueId{static_cast<int32_t>(v)}),
-                           v, std::max<int64_t>(row_elements_, 1));
+      text_ +=
+          fmt::format("  alignas(64) {} b{}[{}];\n", Type(ir::ValueId{static_cast<int32_t>(v)}), v,
+                      std::max<int64_t>(row_elements_, 1));
     }
     int64_t rows = blocks_;
     for (const Loop& l : outer_) rows *= l.extent;
@@ -116,7 +118,8 @@ class RowsEmitter : private RowsPlan {
     for (const Loop& l : kept_outer_) kept *= l.extent;
     PrintRange("u", fmt::format("hy_lo({}, task, tasks)", kept * chunks_),
                fmt::format("hy_lo({}, task + 1, tasks)", kept * chunks_), "  ");
-    text_ += fmt::format("    const i64 c = u % {}, kept = u / {}; (void)kept;\n", chunks_, chunks_);
+    text_ +=
+        fmt::format("    const i64 c = u % {}, kept = u / {}; (void)kept;\n", chunks_, chunks_);
     PrintDecode("kept", "g", kept_outer_, "    ");
     PrintTerminalStart("    ");
     PrintRange("r", fmt::format("hy_lo({}, c, {})", rows, chunks_),
@@ -131,8 +134,8 @@ class RowsEmitter : private RowsPlan {
 
   void PrintRange(const std::string& i, const std::string& lo, const std::string& hi,
                   const std::string& indent) {
-    text_ += fmt::format("{0}for (i64 {1} = {2}, {1}_end = {3}; {1} < {1}_end; ++{1}) {{\n", indent, i,
-                         lo, hi);
+    text_ += fmt::format("{0}for (i64 {1} = {2}, {1}_end = {3}; {1} < {1}_end; ++{1}) {{\n", indent,
+                         i, lo, hi);
   }
 
   bool IsKey(ir::ValueId v) const {
@@ -149,14 +152,15 @@ class RowsEmitter : private RowsPlan {
       if (node.op->name != "random_uniform") continue;
       const int arg = nest_.argument_of[I(node.inputs[0])];
       const int64_t s = nest_.operand(arg).view.strides[0];
-      text_ += fmt::format("  const HyKey key{0} = hy_key(p{1}[0], p{1}[{2}], {3}ll);\n", stream, arg,
-                           s, node.op_id);
-      text_ += fmt::format("  const i64 first{} = p{}[{}] * {}ll;\n", stream, arg, 2 * s,
-                           node.attributes.Has("elements")
-                               ? node.attributes.Int("elements")
-                               : body_.type(node.outputs[0]).elements());
+      text_ += fmt::format("  const HyKey key{0} = hy_key(p{1}[0], p{1}[{2}], {3}ll);\n", stream,
+                           arg, s, node.op_id);
+      text_ +=
+          fmt::format("  const i64 first{} = p{}[{}] * {}ll;\n", stream, arg, 2 * s,
+                      node.attributes.Has("elements") ? node.attributes.Int("elements")
+                                                      : body_.type(node.outputs[0]).elements());
       text_ += IndexOffset(node, stream);
-      if (RowDraw(stream)) text_ += fmt::format("  alignas(64) float d{}[{}];\n", stream, VectorExtent());
+      if (RowDraw(stream))
+        text_ += fmt::format("  alignas(64) float d{}[{}];\n", stream, VectorExtent());
     }
   }
 
@@ -168,8 +172,8 @@ class RowsEmitter : private RowsPlan {
   }
 
   // "const i64 g0 = kept / 12 % 3, ...".
-  void PrintDecode(const std::string& flat, const std::string& prefix, const std::vector<Loop>& loops,
-                   const std::string& indent) {
+  void PrintDecode(const std::string& flat, const std::string& prefix,
+                   const std::vector<Loop>& loops, const std::string& indent) {
     int64_t inside = 1;
     for (const Loop& l : loops) inside *= std::max<int64_t>(l.extent, 1);
     for (size_t k = 0; k < loops.size(); ++k) {
@@ -190,8 +194,7 @@ class RowsEmitter : private RowsPlan {
     for (const Terminal& t : terminals_) {
       const int operand = nest_.reads() + t.result;
       const ir::ValueId out = body_.results()[static_cast<size_t>(t.result)].value;
-      const std::string offset =
-          OffsetText(kept_outer_, Names("g", kept_outer_.size()), operand);
+      const std::string offset = OffsetText(kept_outer_, Names("g", kept_outer_.size()), operand);
       text_ += fmt::format("{}{}* z{} = p{} + c * {} + {};\n", indent, Type(out), t.result, operand,
                            nest_.operand(operand).view.strides[0], offset);
       const std::string init = ReduceInit(t.kind, body_.type(out).dtype);
@@ -200,7 +203,8 @@ class RowsEmitter : private RowsPlan {
         continue;
       }
       OpenInner(indent, "", false);
-      text_ += fmt::format("{}  z{}[{}] = {};\n", indent + Deep(), t.result, Element(operand), init);
+      text_ +=
+          fmt::format("{}  z{}[{}] = {};\n", indent + Deep(), t.result, Element(operand), init);
       CloseInner(indent);
     }
   }
@@ -237,10 +241,10 @@ class RowsEmitter : private RowsPlan {
       if (!needed_[static_cast<size_t>(current_phase_)][I(v)]) continue;
       if (buffered_[I(v)] && phase_[I(v)] < current_phase_) continue;
       std::vector<Loop> loops(inner_.begin(), inner_.end() - 1);
-      text_ += fmt::format(
-          "{}hy_uniform_row(key{}, (uint64_t)(first{} + n{} + {}), {}, d{});\n", indent, stream,
-          stream, stream, OffsetText(loops, Names("j", loops.size()), stream),
-          blocks_ > 1 ? "count" : std::to_string(inner_.back().extent), stream);
+      text_ +=
+          fmt::format("{}hy_uniform_row(key{}, (uint64_t)(first{} + n{} + {}), {}, d{});\n", indent,
+                      stream, stream, stream, OffsetText(loops, Names("j", loops.size()), stream),
+                      blocks_ > 1 ? "count" : std::to_string(inner_.back().extent), stream);
     }
   }
 
@@ -288,8 +292,10 @@ class RowsEmitter : private RowsPlan {
     }
     for (const Terminal& t : terminals_) {
       if (phase_[I(t.input)] == p && IsRowTotal(t.input)) {
-        text_ += indent + ReduceStep(t.kind, body_.type(t.input).dtype, fmt::format("t{}", t.result),
-                                     Name(t.input)) + "\n";
+        text_ += indent +
+                 ReduceStep(t.kind, body_.type(t.input).dtype, fmt::format("t{}", t.result),
+                            Name(t.input)) +
+                 "\n";
       }
     }
     for (int r = 0; r < static_cast<int>(body_.results().size()); ++r) {
@@ -300,7 +306,8 @@ class RowsEmitter : private RowsPlan {
     if (!Roots(p).empty() || HasBuffersOf(p)) PrintLoop(p, indent);
   }
   bool HasBuffersOf(int p) const {
-    for (size_t v = 0; v < buffered_.size(); ++v) if (buffered_[v] && phase_[v] == p) return true;
+    for (size_t v = 0; v < buffered_.size(); ++v)
+      if (buffered_[v] && phase_[v] == p) return true;
     return false;
   }
 
@@ -349,7 +356,8 @@ class RowsEmitter : private RowsPlan {
       text_ += fmt::format("{}const {} v{} = {};\n", indent, CType(dtype), out.index, value);
       for (const Terminal& t : terminals_) {
         if (body_.results()[static_cast<size_t>(t.result)].value == out) {
-          text_ += indent + ReduceStep(t.kind, dtype, fmt::format("t{}", t.result), Name(out)) + "\n";
+          text_ +=
+              indent + ReduceStep(t.kind, dtype, fmt::format("t{}", t.result), Name(out)) + "\n";
         }
       }
     }
@@ -392,8 +400,7 @@ class RowsEmitter : private RowsPlan {
     }
     for (const Terminal& t : terminals_) {
       if (!t.column || phase_[I(t.input)] != p) continue;
-      const std::string at =
-          fmt::format("z{}[{}]", t.result, Element(nest_.reads() + t.result));
+      const std::string at = fmt::format("z{}[{}]", t.result, Element(nest_.reads() + t.result));
       text_ += indent + ReduceStep(t.kind, body_.type(t.input).dtype, at, Name(t.input)) + "\n";
     }
     for (int r = 0; r < static_cast<int>(body_.results().size()); ++r) {

@@ -15,13 +15,13 @@
 
 namespace hyper::codegen {
 
-inline constexpr int64_t kBlock = 4096;         // elements of a row piece where long rows are cut
-inline constexpr int kBufferCost = 8;           // recompute below, buffer from here on
+inline constexpr int64_t kBlock = 4096;  // elements of a row piece where long rows are cut
+inline constexpr int kBufferCost = 8;    // recompute below, buffer from here on
 inline constexpr int64_t kBufferBytes = 512 << 10;  // of stack that row buffers may take together
 
 // A reduction over rows: partial results, one per chunk.
 struct Terminal {
-  int result = 0;     // index among the body's results
+  int result = 0;  // index among the body's results
   ir::ValueId input;
   std::string kind;
   bool column = false;
@@ -81,11 +81,12 @@ class RowsPlan {
     const std::vector<int> order = AxesByStride(nest_);
     const auto pick = [&](AxisSet set) {
       std::vector<int> axes;
-      for (int a : order) if ((set >> a & 1) != 0) axes.push_back(a);
+      for (int a : order)
+        if ((set >> a & 1) != 0) axes.push_back(a);
       return axes;
     };
-    const AxisSet all = nest_.space.size() == 32 ? ~AxisSet{0}
-                                                 : (AxisSet{1} << nest_.space.size()) - 1;
+    const AxisSet all =
+        nest_.space.size() == 32 ? ~AxisSet{0} : (AxisSet{1} << nest_.space.size()) - 1;
     if (has_row_reduce_) {
       if (kept_ != 0 && kept_ != row_axes_) return Internal("column sums beside other row sums");
       inner_ = MakeLoops(nest_, pick(row_axes_));
@@ -112,7 +113,8 @@ class RowsPlan {
       inner_.push_back(Loop{1, 0, std::vector<int64_t>(static_cast<size_t>(nest_.streams), 0)});
     }
     row_elements_ = blocks_ > 1 ? kBlock : 1;
-    if (blocks_ == 1) for (const Loop& l : inner_) row_elements_ *= l.extent;
+    if (blocks_ == 1)
+      for (const Loop& l : inner_) row_elements_ *= l.extent;
     inner_axes_ = 0;
     for (const Loop& l : inner_) inner_axes_ |= l.axes;
     return {};
@@ -233,11 +235,11 @@ class RowsPlan {
   std::vector<bool> terminal_value_;
   int64_t chunks_ = 0;
   bool has_row_reduce_ = false;
-  AxisSet row_axes_ = 0;   // reduced per row
-  AxisSet kept_ = 0;       // axes of column sums
+  AxisSet row_axes_ = 0;  // reduced per row
+  AxisSet kept_ = 0;      // axes of column sums
   std::vector<Loop> kept_outer_, outer_, inner_;
   AxisSet inner_axes_ = 0;
-  int64_t blocks_ = 1;         // pieces of the vector loop
+  int64_t blocks_ = 1;  // pieces of the vector loop
   int64_t row_elements_ = 1;
   std::vector<int> level_, phase_, cost_;
   std::vector<bool> used_, buffered_;

@@ -93,8 +93,7 @@ std::string NodeText(const ir::Expr& expr, const ir::ExprNode& n,
   };
   switch (n.op) {
     case ScalarOp::kNeg: return wrap(is_float ? "-" + arg(0) : type + "(0) - " + arg(0));
-    case ScalarOp::kRsqrt:
-      return fmt::format("{} / hy_sqrt({})", FloatLiteral(n.dtype, 1), arg(0));
+    case ScalarOp::kRsqrt: return fmt::format("{} / hy_sqrt({})", FloatLiteral(n.dtype, 1), arg(0));
     case ScalarOp::kReciprocal: return fmt::format("{} / {}", FloatLiteral(n.dtype, 1), arg(0));
     case ScalarOp::kNot: return "!" + arg(0);
     case ScalarOp::kIsNan: return fmt::format("({0} != {0})", arg(0));
@@ -123,8 +122,9 @@ std::string NodeText(const ir::Expr& expr, const ir::ExprNode& n,
     case ScalarOp::kOr: return wrap(fmt::format("({} | {})", arg(0), arg(1)));
     case ScalarOp::kXor: return wrap(fmt::format("({} ^ {})", arg(0), arg(1)));
     case ScalarOp::kSelect: return fmt::format("({} ? {} : {})", arg(0), arg(1), arg(2));
-    case ScalarOp::kMod: case ScalarOp::kMin: case ScalarOp::kMax:
-      return fmt::format("{}<{}>({}, {})", CallName(n.op), type, arg(0), arg(1));
+    case ScalarOp::kMod:
+    case ScalarOp::kMin:
+    case ScalarOp::kMax: return fmt::format("{}<{}>({}, {})", CallName(n.op), type, arg(0), arg(1));
     case ScalarOp::kFmod: return fmt::format("hy_fmod({}, {})", arg(0), arg(1));
     default: return fmt::format("{}({})", CallName(n.op), arg(0));
   }
@@ -157,15 +157,33 @@ int ExprCost(const ir::Expr& expr) {
   int cost = 0;
   for (const ir::ExprNode& n : expr.nodes()) {
     switch (n.op) {
-      case ScalarOp::kInput: case ScalarOp::kConstant: break;
-      case ScalarOp::kDiv: case ScalarOp::kSqrt: case ScalarOp::kRsqrt: case ScalarOp::kReciprocal:
-        cost += 4; break;
-      case ScalarOp::kExp: case ScalarOp::kExpm1: case ScalarOp::kLog: case ScalarOp::kLog1p:
-      case ScalarOp::kTanh: case ScalarOp::kErf: case ScalarOp::kSigmoid: cost += 12; break;
-      case ScalarOp::kSin: case ScalarOp::kCos: case ScalarOp::kTan: case ScalarOp::kAsin:
-      case ScalarOp::kAcos: case ScalarOp::kAtan: case ScalarOp::kSinh: case ScalarOp::kCosh:
-      case ScalarOp::kAsinh: case ScalarOp::kAcosh: case ScalarOp::kAtanh: case ScalarOp::kPow:
-      case ScalarOp::kMod: case ScalarOp::kFmod: cost += 40; break;
+      case ScalarOp::kInput:
+      case ScalarOp::kConstant: break;
+      case ScalarOp::kDiv:
+      case ScalarOp::kSqrt:
+      case ScalarOp::kRsqrt:
+      case ScalarOp::kReciprocal: cost += 4; break;
+      case ScalarOp::kExp:
+      case ScalarOp::kExpm1:
+      case ScalarOp::kLog:
+      case ScalarOp::kLog1p:
+      case ScalarOp::kTanh:
+      case ScalarOp::kErf:
+      case ScalarOp::kSigmoid: cost += 12; break;
+      case ScalarOp::kSin:
+      case ScalarOp::kCos:
+      case ScalarOp::kTan:
+      case ScalarOp::kAsin:
+      case ScalarOp::kAcos:
+      case ScalarOp::kAtan:
+      case ScalarOp::kSinh:
+      case ScalarOp::kCosh:
+      case ScalarOp::kAsinh:
+      case ScalarOp::kAcosh:
+      case ScalarOp::kAtanh:
+      case ScalarOp::kPow:
+      case ScalarOp::kMod:
+      case ScalarOp::kFmod: cost += 40; break;
       default: cost += 1;
     }
   }

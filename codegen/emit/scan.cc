@@ -53,10 +53,10 @@ std::string ArgReduce(const ir::Node& node, const std::vector<lower::Operand>& o
   const char* sign = a.String("kind") == "max" ? ">" : "<";
   // A NaN wins over every number.
   text += fmt::format("    {} best = {};\n    int64_t at = 0;\n", type, At(operands, 0, first));
-  text += fmt::format("    for (i64 {0} = 1; {0} < {1}; ++{0}) {{\n      const {2} v = {3};\n", i[axis],
-                      x.type.dims[axis], type, At(operands, 0, i));
-  text += fmt::format("      const bool better = v {0} best || (v != v && best == best){1};\n", sign,
-                      a.Bool("last") ? " || v == best || (v != v && best != best)" : "");
+  text += fmt::format("    for (i64 {0} = 1; {0} < {1}; ++{0}) {{\n      const {2} v = {3};\n",
+                      i[axis], x.type.dims[axis], type, At(operands, 0, i));
+  text += fmt::format("      const bool better = v {0} best || (v != v && best == best){1};\n",
+                      sign, a.Bool("last") ? " || v == best || (v != v && best != best)" : "");
   text += fmt::format("      if (better) {{ best = v; at = {}; }}\n    }}\n    {} = at;\n", i[axis],
                       At(operands, 1, out));
   return text + CloseUnits();
@@ -80,12 +80,13 @@ std::string TopK(const ir::Node& node, const std::vector<lower::Operand>& operan
   text += fmt::format("      const {} v = {};\n      i64 k = held;\n", type, At(operands, 0, i));
   const std::string better =
       a.Bool("largest") ? "v > w || (v != v && w == w)" : "v < w || (w != w && v == v)";
-  text += fmt::format("      while (k > 0) {{\n        const {} w = {};\n        if (!({})) break;\n"
-                      "        if (k < {}) {{ {} = w; {} = {}; }}\n        --k;\n      }}\n",
-                      type, slot(1, "k - 1"), better, a.Int("k"), slot(1, "k"), slot(2, "k"),
-                      slot(2, "k - 1"));
-  text += fmt::format("      if (k < {0}) {{ {1} = v; {2} = {3}; if (held < {0}) ++held; }}\n    }}\n",
-                      a.Int("k"), slot(1, "k"), slot(2, "k"), i[axis]);
+  text += fmt::format(
+      "      while (k > 0) {{\n        const {} w = {};\n        if (!({})) break;\n"
+      "        if (k < {}) {{ {} = w; {} = {}; }}\n        --k;\n      }}\n",
+      type, slot(1, "k - 1"), better, a.Int("k"), slot(1, "k"), slot(2, "k"), slot(2, "k - 1"));
+  text +=
+      fmt::format("      if (k < {0}) {{ {1} = v; {2} = {3}; if (held < {0}) ++held; }}\n    }}\n",
+                  a.Int("k"), slot(1, "k"), slot(2, "k"), i[axis]);
   return text + CloseUnits();
 }
 

@@ -82,6 +82,15 @@ class ModelImporter {
   void Error(std::string message, std::string help = {}) {
     diagnostics_->Error({model_.path}, std::move(message), std::move(help));
   }
+  // About something that the user wrote at `location`, if that is known.
+  void ErrorAt(const SourceLocation& location, std::string message, std::string help = {}) {
+    diagnostics_->Error(location.file.empty() ? SourceLocation{model_.path} : location,
+                        std::move(message), std::move(help));
+  }
+  SourceLocation DimLocation(const std::string& name) const {
+    const auto it = options_.dim_locations.find(name);
+    return it == options_.dim_locations.end() ? SourceLocation{} : it->second;
+  }
 
   std::vector<std::string> LossNames() const {
     std::vector<std::string> names;
@@ -102,16 +111,19 @@ class ModelImporter {
       }
     }
     if (!unbound.empty()) {
-      Error(fmt::format("symbolic dims without a value: {}", Join(unbound, ", ")),
-            "give each one an extent under model.dims");
+      ErrorAt(options_.dims_location,
+              fmt::format("symbolic dims without a value: {}", Join(unbound, ", ")),
+              "give each one an extent under model.dims");
     }
     for (const auto& [name, extent] : options_.dims) {
       if (std::find(known.begin(), known.end(), name) == known.end()) {
-        Error(fmt::format("no input has a symbolic dim '{}'; the model has {}", name,
-                          known.empty() ? "none" : Join(known, ", ")),
-              DidYouMean(name, known));
+        ErrorAt(DimLocation(name),
+                fmt::format("no input has a symbolic dim '{}'; the model has {}", name,
+                            known.empty() ? "none" : Join(known, ", ")),
+                DidYouMean(name, known));
       } else if (extent < 1) {
-        Error(fmt::format("dim '{}' is bound to {}; a positive extent is expected", name, extent));
+        ErrorAt(DimLocation(name),
+                fmt::format("dim '{}' is bound to {}; a positive extent is expected", name, extent));
       }
     }
     for (const onnx::ValueInfoProto* input : model_.inputs) {
@@ -163,10 +175,17 @@ class ModelImporter {
     if (options_.losses.empty()) Error("training needs a loss");
     for (const LossSpec& loss : options_.losses) {
       if (produced_.count(loss.prediction) > 0 && !loss.prediction.empty()) continue;
-      Error(fmt::format(
-                "the loss names tensor '{}', which the model does not have; its outputs are {}",
-                loss.prediction, Join(outputs, ", ")),
-            DidYouMean(loss.prediction, outputs));
+      // Any tensor may be named, so the nearest of all of them when no output is near.
+      std::string help = DidYouMean(loss.prediction, outputs);
+      if (help.empty()) {
+        const std::vector<std::string> all(produced_.begin(), produced_.end());
+        help = DidYouMean(loss.prediction, all);
+      }
+      ErrorAt(loss.prediction_location,
+              fmt::format(
+                  "the loss names tensor '{}', which the model does not have; its outputs are {}",
+                  loss.prediction, Join(outputs, ", ")),
+              std::move(help));
     }
   }
 
@@ -216,8 +235,10 @@ class ModelImporter {
       term.ignore_index = spec.ignore_index;
       term.weight = spec.weight;
       if (Status s = FinishLoss(importer, spec, &term); !s.ok() && diagnostics != nullptr) {
-        diagnostics->Error({model_.path},
-                           fmt::format("loss on '{}': {}", spec.prediction, s.message()));
+        diagnostics->Error(
+            spec.prediction_location.file.empty() ? SourceLocation{model_.path}
+                                                  : spec.prediction_location,
+            fmt::format("loss on '{}': {}", spec.prediction, s.message()));
       }
       terms->push_back(term);
     }

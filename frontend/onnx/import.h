@@ -21,6 +21,7 @@ namespace hyper::onnx_frontend {
 struct ParameterRule {
   std::string glob;
   bool train = true;
+  SourceLocation location;  // where a user wrote it; errors point here, without a file at the model
 };
 
 struct LossSpec {
@@ -29,10 +30,13 @@ struct LossSpec {
   std::string target;      // labels or target: a graph input, or the name of a new one
   std::optional<int64_t> ignore_index;
   double weight = 1;
+  SourceLocation prediction_location;  // as ParameterRule::location
 };
 
 struct ImportOptions {
   std::map<std::string, int64_t> dims;  // symbolic dim -> extent
+  std::map<std::string, SourceLocation> dim_locations;  // as ParameterRule::location
+  SourceLocation dims_location;                         // where missing dims belong
   std::vector<ParameterRule> rules;
   bool training = false;         // @step and @eval, else @eval alone
   std::vector<LossSpec> losses;  // training only

@@ -329,7 +329,7 @@ class Planner {
       }
       if (!matched && rule.glob != "*") {
         diagnostics_->Error(
-            {model_.path},
+            rule.location.file.empty() ? SourceLocation{model_.path} : rule.location,
             fmt::format("the pattern '{}' matches none of the {} weights", rule.glob, names.size()),
             DidYouMean(rule.glob, names));
       }

@@ -2,6 +2,7 @@
 // weights are reordered into what the library likes best inside the call (scratch memory), since
 // they change every step.
 #include "runtime/kernels/kernels.h"
+#include "runtime/kernels/onednn_assembler.h"
 #include "runtime/kernels/onednn_util.h"
 
 namespace hyper::runtime {
@@ -44,98 +45,6 @@ memory::desc AnyLayout(const memory::desc& desc) {
   return {desc.get_dims(), memory::data_type::f32, memory::format_tag::any};
 }
 
-dnnl::primitive_attr UserScratchpad() {
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  return attr;
-}
-
-// Runs reorders before and after one primitive.
-class Convolution : public PreparedKernel {
- public:
-  explicit Convolution(dnnl::stream stream) : stream_(std::move(stream)) {}
-  void Add(OneDnnCall call) { calls_.push_back(std::move(call)); }
-  Status Run(const Team&) override {
-    for (const OneDnnCall& call : calls_) HYPER_RETURN_IF_ERROR(call.Run(stream_.get()));
-    return Status::Ok();
-  }
-
- private:
-  dnnl::stream stream_;
-  std::vector<OneDnnCall> calls_;
-};
-
-// Lays out the scratch block: converted operands one after another, the scratchpad last.
-class Assembler {
- public:
-  explicit Assembler(const PrepareContext& context) : context_(context), engine_(CpuEngine()) {}
-
-  // The operand in layout `wanted`: itself when it already lies so, else a scratch buffer that a
-  // reorder fills before the primitive runs.
-  memory Input(const program::Operand& operand, const memory::desc& have,
-               const memory::desc& wanted) {
-    memory place(have, engine_, context_.arena + operand.offset());
-    if (have == wanted) return place;
-    memory converted = Buffer(wanted);
-    AddReorder(place, converted, false, &before_);
-    return converted;
-  }
-  // The result in layout `wanted`; reordered (and added, when accumulating) into place afterwards.
-  memory Output(const program::Operand& operand, const memory::desc& have,
-                const memory::desc& wanted) {
-    memory place(have, engine_, context_.arena + operand.offset());
-    const bool accumulate = operand.access() == program::ACCUMULATE;
-    if (have == wanted && !accumulate) return place;
-    memory converted = Buffer(wanted);
-    AddReorder(converted, place, accumulate, &after_);
-    return converted;
-  }
-
-  std::unique_ptr<PreparedKernel> Finish(const dnnl::primitive& primitive,
-                                         std::vector<std::pair<int, memory>> arguments,
-                                         const memory::desc& scratchpad) {
-    arguments.push_back(ScratchArgument(scratchpad, engine_, context_.scratch, offset_));
-    auto kernel = std::make_unique<Convolution>(dnnl::stream(engine_));
-    for (OneDnnCall& call : before_) kernel->Add(std::move(call));
-    kernel->Add(OneDnnCall(primitive, std::move(arguments)));
-    for (OneDnnCall& call : after_) kernel->Add(std::move(call));
-    return kernel;
-  }
-
- private:
-  memory Buffer(const memory::desc& desc) {
-    auto [argument, buffer] = ScratchArgument(desc, engine_, context_.scratch, offset_);
-    offset_ += (static_cast<int64_t>(desc.get_size()) + 63) / 64 * 64;
-    return buffer;
-  }
-  void AddReorder(memory& from, memory& to, bool accumulate, std::vector<OneDnnCall>* calls) {
-    dnnl::primitive_attr attr = UserScratchpad();
-    if (accumulate) {
-      dnnl::post_ops post;
-      post.append_sum(1.0F);
-      attr.set_post_ops(post);
-    }
-    const dnnl::reorder::primitive_desc pd(from, to, attr);
-    std::vector<std::pair<int, memory>> arguments = {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}};
-    // Reorders run while the primitive's scratchpad is free, so they may share its place; it
-    // starts behind all buffers, hence the offset is taken at the end.
-    pending_.emplace_back(pd.scratchpad_desc());
-    arguments.push_back(
-        ScratchArgument(pd.scratchpad_desc(), engine_, context_.scratch, kReorderScratch));
-    calls->emplace_back(dnnl::reorder(pd), std::move(arguments));
-  }
-
-  // The first bytes of the block belong to reorders.
-  static constexpr int64_t kReorderScratch = 0;
-  static constexpr int64_t kReorderBytes = 1 << 16;
-  const PrepareContext& context_;
-  dnnl::engine engine_;
-  int64_t offset_ = kReorderBytes;
-  std::vector<memory::desc> pending_;
-  std::vector<OneDnnCall> before_;
-  std::vector<OneDnnCall> after_;
-};
-
 dnnl::convolution_forward::primitive_desc ForwardDesc(const Geometry& g, const memory::desc& source,
                                                       const memory::desc& weights,
                                                       const memory::desc& destination) {
@@ -164,7 +73,7 @@ std::unique_ptr<PreparedKernel> Forward(const Tensors& t, const Geometry& g, Ope
   const auto pd = Choose(t, [&](const auto& s, const auto& w, const auto& d) {
     return ForwardDesc(g, s, w, d);
   });
-  Assembler assembler(context);
+  PrimitiveAssembler assembler(context);
   return assembler.Finish(
       dnnl::convolution_forward(pd),
       {{DNNL_ARG_SRC, assembler.Input(operands[0], t.source, pd.src_desc())},
@@ -180,7 +89,7 @@ std::unique_ptr<PreparedKernel> InputGradient(const Tensors& t, const Geometry& 
         CpuEngine(), dnnl::algorithm::convolution_direct, s, w, d, g.strides, g.dilations, g.low,
         g.high, ForwardDesc(g, s, w, d), UserScratchpad());
   });
-  Assembler assembler(context);
+  PrimitiveAssembler assembler(context);
   return assembler.Finish(
       dnnl::convolution_backward_data(pd),
       {{DNNL_ARG_DIFF_DST, assembler.Input(operands[0], t.destination, pd.diff_dst_desc())},
@@ -196,7 +105,7 @@ std::unique_ptr<PreparedKernel> WeightGradient(const Tensors& t, const Geometry&
         CpuEngine(), dnnl::algorithm::convolution_direct, s, w, d, g.strides, g.dilations, g.low,
         g.high, ForwardDesc(g, s, w, d), UserScratchpad());
   });
-  Assembler assembler(context);
+  PrimitiveAssembler assembler(context);
   return assembler.Finish(
       dnnl::convolution_backward_weights(pd),
       {{DNNL_ARG_DIFF_DST, assembler.Input(operands[0], t.destination, pd.diff_dst_desc())},

@@ -33,7 +33,9 @@ class Cases {
     return list.back().function.AddArgument({DType::kI64, {3}}, ir::ArgumentKind::kRng, "rng");
   }
   void Out(ValueId v) { list.back().function.AddResult(v, fmt::format("y{}", results_++)); }
-  void Outs(const std::vector<ValueId>& vs) { for (ValueId v : vs) Out(v); }
+  void Outs(const std::vector<ValueId>& vs) {
+    for (ValueId v : vs) Out(v);
+  }
   std::vector<ValueId> Op(std::string_view op, std::vector<ValueId> in, Attributes a = {}) {
     Builder builder = b();
     return builder.Add(op, std::move(in), std::move(a));
@@ -64,20 +66,22 @@ class Cases {
 };
 
 void Cases::Elementwise() {
-  for (ScalarOp op : {ScalarOp::kNeg, ScalarOp::kAbs, ScalarOp::kSign, ScalarOp::kExp, ScalarOp::kExpm1,
-                      ScalarOp::kSin, ScalarOp::kCos, ScalarOp::kTan, ScalarOp::kAtan, ScalarOp::kSinh,
-                      ScalarOp::kCosh, ScalarOp::kTanh, ScalarOp::kAsinh, ScalarOp::kErf,
-                      ScalarOp::kSigmoid, ScalarOp::kFloor, ScalarOp::kCeil, ScalarOp::kRound}) {
+  for (ScalarOp op :
+       {ScalarOp::kNeg, ScalarOp::kAbs, ScalarOp::kSign, ScalarOp::kExp, ScalarOp::kExpm1,
+        ScalarOp::kSin, ScalarOp::kCos, ScalarOp::kTan, ScalarOp::kAtan, ScalarOp::kSinh,
+        ScalarOp::kCosh, ScalarOp::kTanh, ScalarOp::kAsinh, ScalarOp::kErf, ScalarOp::kSigmoid,
+        ScalarOp::kFloor, ScalarOp::kCeil, ScalarOp::kRound}) {
     Begin(fmt::format("unary {}", ir::InfoOf(op).name));
     Out(b().Unary(op, Arg({3, 37})));
   }
   for (ScalarOp op : {ScalarOp::kLog, ScalarOp::kLog1p, ScalarOp::kSqrt, ScalarOp::kRsqrt,
                       ScalarOp::kReciprocal, ScalarOp::kAcosh}) {
     Begin(fmt::format("unary {}", ir::InfoOf(op).name), 4);
-    Out(b().Unary(op, b().BinaryConstant(ScalarOp::kAdd, b().Unary(ScalarOp::kAbs, Arg({41})), 1.1)));
+    Out(b().Unary(op,
+                  b().BinaryConstant(ScalarOp::kAdd, b().Unary(ScalarOp::kAbs, Arg({41})), 1.1)));
   }
-  for (ScalarOp op : {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kDiv, ScalarOp::kMin,
-                      ScalarOp::kMax, ScalarOp::kMod, ScalarOp::kFmod}) {
+  for (ScalarOp op : {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kDiv,
+                      ScalarOp::kMin, ScalarOp::kMax, ScalarOp::kMod, ScalarOp::kFmod}) {
     Begin(fmt::format("binary {}", ir::InfoOf(op).name));
     const ValueId x = Arg({5, 1, 7}), y = Arg({5, 1, 7});
     Out(b().Binary(op, x, y));
@@ -121,8 +125,8 @@ void Cases::Movement() {
   Out(b().Binary(ScalarOp::kAdd, s, b().Transpose(s, {1, 0})));
   Begin("slices");
   const ValueId z = Arg({7, 9});
-  const ValueId cut = Op1("slice", {z}, {{"starts", Dims{1, 2}}, {"limits", Dims{6, 9}},
-                                         {"strides", Dims{2, 3}}});
+  const ValueId cut =
+      Op1("slice", {z}, {{"starts", Dims{1, 2}}, {"limits", Dims{6, 9}}, {"strides", Dims{2, 3}}});
   Out(b().Unary(ScalarOp::kExp, cut));
   Out(cut);
   Begin("reshape of a transpose");
@@ -132,29 +136,44 @@ void Cases::Movement() {
   Out(b().Binary(ScalarOp::kAdd, b().Reshape(r, {2, 3, 8}), Arg({2, 3, 8})));
   Begin("broadcasts");
   const ValueId row = Arg({5}), col = Arg({4, 1});
-  Out(b().Binary(ScalarOp::kMul, b().Broadcast(row, {4, 5}, {1}), b().Broadcast(col, {4, 5}, {0, 1})));
+  Out(b().Binary(ScalarOp::kMul, b().Broadcast(row, {4, 5}, {1}),
+                 b().Broadcast(col, {4, 5}, {0, 1})));
   Begin("reverse");
   Out(Op1("reverse", {Arg({3, 5})}, {{"axes", Dims{1}}}));
   for (const char* mode : {"constant", "edge", "reflect"}) {
     Begin(fmt::format("pad {}", mode));
-    Out(Op1("pad", {Arg({4, 5})}, {{"low", Dims{2, 1}}, {"high", Dims{0, 3}}, {"interior", Dims{0, 0}},
-                                   {"value", 1.5}, {"mode", std::string(mode)}}));
+    Out(Op1("pad", {Arg({4, 5})},
+            {{"low", Dims{2, 1}},
+             {"high", Dims{0, 3}},
+             {"interior", Dims{0, 0}},
+             {"value", 1.5},
+             {"mode", std::string(mode)}}));
   }
   Begin("pad with interior and crop");
-  Out(Op1("pad", {Arg({4, 5})}, {{"low", Dims{-1, 1}}, {"high", Dims{2, -2}}, {"interior", Dims{1, 2}},
-                                 {"value", 0.0}, {"mode", std::string("constant")}}));
+  Out(Op1("pad", {Arg({4, 5})},
+          {{"low", Dims{-1, 1}},
+           {"high", Dims{2, -2}},
+           {"interior", Dims{1, 2}},
+           {"value", 0.0},
+           {"mode", std::string("constant")}}));
   Begin("concat");
   const ValueId a = Arg({2, 3}), c = Arg({2, 1}), d = b().Unary(ScalarOp::kExp, Arg({2, 4}));
   Out(Op1("concat", {a, c, d}, {{"axis", int64_t{1}}}));
   Begin("sum of pads is a concat");
-  const ValueId p = b().Unary(ScalarOp::kExp, Arg({3, 2})), q = b().Unary(ScalarOp::kSin, Arg({3, 4}));
+  const ValueId p = b().Unary(ScalarOp::kExp, Arg({3, 2})),
+                q = b().Unary(ScalarOp::kSin, Arg({3, 4}));
   const auto pad = [&](ValueId v, int64_t low, int64_t high) {
-    return Op1("pad", {v}, {{"low", Dims{0, low}}, {"high", Dims{0, high}}, {"interior", Dims{0, 0}},
-                            {"value", 0.0}, {"mode", std::string("constant")}});
+    return Op1("pad", {v},
+               {{"low", Dims{0, low}},
+                {"high", Dims{0, high}},
+                {"interior", Dims{0, 0}},
+                {"value", 0.0},
+                {"mode", std::string("constant")}});
   };
   Out(b().Binary(ScalarOp::kAdd, pad(p, 0, 4), pad(q, 2, 0)));
   Begin("iota and constant");
-  const ValueId io = Op1("iota", {}, {{"shape", Dims{3, 4}}, {"axis", int64_t{1}}, {"dtype", dtype_}});
+  const ValueId io =
+      Op1("iota", {}, {{"shape", Dims{3, 4}}, {"axis", int64_t{1}}, {"dtype", dtype_}});
   Out(b().Binary(ScalarOp::kAdd, io, Arg({3, 4})));
   Out(Op1("iota", {}, {{"shape", Dims{5}}, {"axis", int64_t{0}}, {"dtype", DType::kI64}}));
   Out(b().Splat(dtype_, {2, 2}, 3));
@@ -166,13 +185,15 @@ void Cases::Movement() {
 
 void Cases::Reductions() {
   const std::vector<std::pair<Dims, Dims>> shapes = {
-      {{3, 37}, {1}}, {{3, 37}, {0}}, {{3, 37}, {0, 1}}, {{4, 5, 6}, {1}}, {{4, 5, 6}, {0, 2}},
-      {{200, 33}, {0}}, {{2000, 40}, {0}}, {{300, 170}, {0, 1}}, {{50021}, {0}}, {{3, 0}, {1}},
-      {{0, 3}, {0}}, {{3, 1}, {1}}, {{1, 1}, {0, 1}}, {{8, 700, 30}, {1}}};
+      {{3, 37}, {1}},      {{3, 37}, {0}},     {{3, 37}, {0, 1}}, {{4, 5, 6}, {1}},
+      {{4, 5, 6}, {0, 2}}, {{200, 33}, {0}},   {{2000, 40}, {0}}, {{300, 170}, {0, 1}},
+      {{50021}, {0}},      {{3, 0}, {1}},      {{0, 3}, {0}},     {{3, 1}, {1}},
+      {{1, 1}, {0, 1}},    {{8, 700, 30}, {1}}};
   for (const char* kind : {"sum", "max", "min", "prod"}) {
     for (const auto& [dims, axes] : shapes) {
       if (std::string(kind) == "prod" && ir::ElementCount(dims) > 300) continue;
-      Begin(fmt::format("reduce {} {} over {}", kind, fmt::join(dims, "x"), fmt::join(axes, ",")), 20);
+      Begin(fmt::format("reduce {} {} over {}", kind, fmt::join(dims, "x"), fmt::join(axes, ",")),
+            20);
       Out(b().Reduce(kind, Arg(dims), axes));
     }
   }
@@ -203,7 +224,8 @@ void Cases::Reductions() {
     for (bool last : {false, true}) {
       Begin(fmt::format("arg_reduce {} {}", kind, last));
       const ValueId rounded = b().Unary(ScalarOp::kRound, Arg({4, 11, 3}));
-      Out(Op1("arg_reduce", {rounded}, {{"kind", std::string(kind)}, {"axis", int64_t{1}}, {"last", last}}));
+      Out(Op1("arg_reduce", {rounded},
+              {{"kind", std::string(kind)}, {"axis", int64_t{1}}, {"last", last}}));
     }
   }
   for (bool largest : {false, true}) {
@@ -218,8 +240,10 @@ void Cases::Norms() {
     Begin(fmt::format("batch_norm {}", fmt::join(d, "x")), 100);
     Outs(Op("batch_norm", {Arg(d), Arg({d[1]}), Arg({d[1]})}, {{"epsilon", 1e-5}}));
     Begin(fmt::format("batch_norm_grad {}", fmt::join(d, "x")), 200);
-    const ValueId var = b().BinaryConstant(ScalarOp::kAdd, b().Unary(ScalarOp::kAbs, Arg({d[1]})), 0.5);
-    Outs(Op("batch_norm_grad", {Arg(d), Arg(d), Arg({d[1]}), Arg({d[1]}), var}, {{"epsilon", 1e-5}}));
+    const ValueId var =
+        b().BinaryConstant(ScalarOp::kAdd, b().Unary(ScalarOp::kAbs, Arg({d[1]})), 0.5);
+    Outs(Op("batch_norm_grad", {Arg(d), Arg(d), Arg({d[1]}), Arg({d[1]}), var},
+            {{"epsilon", 1e-5}}));
   }
   for (Dims d : {Dims{3, 4, 33}, Dims{700, 64}, Dims{2, 1}}) {
     for (int64_t axis = static_cast<int64_t>(d.size()) - 1; axis >= 1; --axis) {
@@ -249,7 +273,8 @@ void Cases::Norms() {
     Begin(fmt::format("cross_entropy {}", ignore), 20);
     Outs(Op("cross_entropy", {Arg({9, 13}), Index(DType::kI64, {9}, 13)}, a));
     Begin(fmt::format("cross_entropy_grad {}", ignore), 20);
-    Outs(Op("cross_entropy_grad", {Arg({9}), Arg({9, 13}), Index(DType::kI32, {9}, 13), Arg({9})}, a));
+    Outs(Op("cross_entropy_grad", {Arg({9}), Arg({9, 13}), Index(DType::kI32, {9}, 13), Arg({9})},
+            a));
     Begin(fmt::format("cross_entropy sum {}", ignore), 20);
     const auto ce = Op("cross_entropy", {Arg({99, 1300}), Index(DType::kI64, {99}, 1300)}, a);
     Out(b().Reduce("sum", ce[0], {0}));
@@ -257,8 +282,11 @@ void Cases::Norms() {
 }
 
 void Cases::Windows() {
-  const Attributes base = {{"kernel", Dims{3, 2}}, {"strides", Dims{2, 1}}, {"pads_low", Dims{1, 0}},
-                           {"pads_high", Dims{1, 1}}, {"dilations", Dims{1, 1}}};
+  const Attributes base = {{"kernel", Dims{3, 2}},
+                           {"strides", Dims{2, 1}},
+                           {"pads_low", Dims{1, 0}},
+                           {"pads_high", Dims{1, 1}},
+                           {"dilations", Dims{1, 1}}};
   const Dims x = {2, 5, 7, 6};
   Begin("max_pool");
   Outs(Op("max_pool", {Arg(x)}, base));
@@ -278,8 +306,11 @@ void Cases::Windows() {
     Out(Op1("avg_pool_grad", {Arg({2, 5, 4, 6})}, g));
   }
   for (int64_t groups : {int64_t{1}, int64_t{2}}) {
-    const Attributes conv = {{"strides", Dims{2, 1}}, {"pads_low", Dims{1, 0}}, {"pads_high", Dims{1, 2}},
-                             {"dilations", Dims{1, 2}}, {"groups", groups}};
+    const Attributes conv = {{"strides", Dims{2, 1}},
+                             {"pads_low", Dims{1, 0}},
+                             {"pads_high", Dims{1, 2}},
+                             {"dilations", Dims{1, 2}},
+                             {"groups", groups}};
     const Dims w = {6, 4 / groups, 3, 2};
     Begin(fmt::format("conv groups {}", groups), 40);
     const ValueId y = Op1("conv", {Arg({2, 4, 7, 6}), Arg(w)}, conv);
@@ -311,17 +342,20 @@ void Cases::Indexing() {
     idx[static_cast<size_t>(axis)] = 4;
     Out(Op1("gather_elements", {Arg(x), Index(DType::kI64, idx, n)}, {{"axis", axis}}));
     Begin(fmt::format("scatter_add_elements axis {}", axis), 8);
-    Out(Op1("scatter_add_elements", {Index(DType::kI64, idx, n), Arg(idx)}, {{"axis", axis}, {"size", n}}));
+    Out(Op1("scatter_add_elements", {Index(DType::kI64, idx, n), Arg(idx)},
+            {{"axis", axis}, {"size", n}}));
   }
   Begin("random draws");
   const ValueId rng = Rng();
   Builder builder = b();
   builder.SetContext(ir::Role::kForward, 7, "");
-  const ValueId u = builder.Add1("random_uniform", {rng}, {{"shape", Dims{5, 13}}, {"dtype", dtype_}});
+  const ValueId u =
+      builder.Add1("random_uniform", {rng}, {{"shape", Dims{5, 13}}, {"dtype", dtype_}});
   Out(u);
   Out(builder.Transpose(u, {1, 0}));
   builder.SetContext(ir::Role::kForward, 8, "");
-  const ValueId w = builder.Add1("random_uniform", {rng}, {{"shape", Dims{2, 3, 11}}, {"dtype", dtype_}});
+  const ValueId w =
+      builder.Add1("random_uniform", {rng}, {{"shape", Dims{2, 3, 11}}, {"dtype", dtype_}});
   Out(builder.Binary(ScalarOp::kMul, builder.Transpose(w, {2, 0, 1}), Arg({11, 2, 3})));
   Begin("dropout on a long row");
   const ValueId key = Rng();
@@ -344,7 +378,8 @@ void Cases::Contractions() {
       return out;
     };
     const size_t comma = s.find(','), arrow = s.find("->");
-    Out(b().Dot(s, Arg(dims(s.substr(0, comma))), Arg(dims(s.substr(comma + 1, arrow - comma - 1)))));
+    Out(b().Dot(s, Arg(dims(s.substr(0, comma))),
+                Arg(dims(s.substr(comma + 1, arrow - comma - 1)))));
   }
   Begin("dot of views", 40);
   const ValueId x = Arg({4, 6, 3, 8});
@@ -358,8 +393,11 @@ void Cases::Contractions() {
 
 void Cases::Combined() {
   Begin("conv, batch norm, relu, add", 400);
-  const Attributes conv = {{"strides", Dims{1, 1}}, {"pads_low", Dims{1, 1}}, {"pads_high", Dims{1, 1}},
-                           {"dilations", Dims{1, 1}}, {"groups", int64_t{1}}};
+  const Attributes conv = {{"strides", Dims{1, 1}},
+                           {"pads_low", Dims{1, 1}},
+                           {"pads_high", Dims{1, 1}},
+                           {"dilations", Dims{1, 1}},
+                           {"groups", int64_t{1}}};
   const ValueId x = Arg({3, 4, 9, 9});
   const ValueId c = Op1("conv", {x, Arg({4, 4, 3, 3})}, conv);
   const auto bn = Op("batch_norm", {c, Arg({4}), Arg({4})}, {{"epsilon", 1e-5}});
@@ -371,19 +409,27 @@ void Cases::Combined() {
   Outs(Op("batch_norm_grad", {g, c, Arg({4}), bn[1], bn[2]}, {{"epsilon", 1e-5}}));
   Begin("attention", 400);
   const ValueId h = Arg({2, 6, 12});
-  const ValueId qkv = b().Binary(ScalarOp::kAdd, b().Reshape(b().Dot("mk,kn->mn", b().Reshape(h, {12, 12}), Arg({12, 36})), {2, 6, 36}),
-                                 b().Broadcast(Arg({36}), {2, 6, 36}, {2}));
+  const ValueId qkv = b().Binary(
+      ScalarOp::kAdd,
+      b().Reshape(b().Dot("mk,kn->mn", b().Reshape(h, {12, 12}), Arg({12, 36})), {2, 6, 36}),
+      b().Broadcast(Arg({36}), {2, 6, 36}, {2}));
   const auto part = [&](int64_t i) {
-    const ValueId s = Op1("slice", {qkv}, {{"starts", Dims{0, 0, 12 * i}}, {"limits", Dims{2, 6, 12 * i + 12}},
-                                           {"strides", Dims{1, 1, 1}}});
+    const ValueId s = Op1("slice", {qkv},
+                          {{"starts", Dims{0, 0, 12 * i}},
+                           {"limits", Dims{2, 6, 12 * i + 12}},
+                           {"strides", Dims{1, 1, 1}}});
     return b().Transpose(b().Reshape(s, {2, 6, 3, 4}), {0, 2, 1, 3});
   };
-  const ValueId scores = b().BinaryConstant(ScalarOp::kMul, b().Dot("bhtd,bhsd->bhts", part(0), part(1)), 0.5);
-  const ValueId ir = Op1("iota", {}, {{"shape", Dims{6, 6}}, {"axis", int64_t{0}}, {"dtype", DType::kI64}});
-  const ValueId ic = Op1("iota", {}, {{"shape", Dims{6, 6}}, {"axis", int64_t{1}}, {"dtype", DType::kI64}});
+  const ValueId scores =
+      b().BinaryConstant(ScalarOp::kMul, b().Dot("bhtd,bhsd->bhts", part(0), part(1)), 0.5);
+  const ValueId ir =
+      Op1("iota", {}, {{"shape", Dims{6, 6}}, {"axis", int64_t{0}}, {"dtype", DType::kI64}});
+  const ValueId ic =
+      Op1("iota", {}, {{"shape", Dims{6, 6}}, {"axis", int64_t{1}}, {"dtype", DType::kI64}});
   const ValueId mask = b().Broadcast(b().Binary(ScalarOp::kGe, ir, ic), {2, 3, 6, 6}, {2, 3});
-  const ValueId p = Op1("softmax", {b().Select(mask, scores, b().Splat(dtype_, {2, 3, 6, 6}, -1e9))},
-                        {{"axis", int64_t{3}}});
+  const ValueId p =
+      Op1("softmax", {b().Select(mask, scores, b().Splat(dtype_, {2, 3, 6, 6}, -1e9))},
+          {{"axis", int64_t{3}}});
   const ValueId o = b().Dot("bhts,bhsd->bhtd", p, part(2));
   const ValueId merged = b().Reshape(b().Transpose(o, {0, 2, 1, 3}), {12, 12});
   const ValueId res = b().Binary(ScalarOp::kAdd, b().Reshape(merged, {2, 6, 12}), h);
@@ -392,7 +438,9 @@ void Cases::Combined() {
   Begin("bias gradient beside a gelu gradient", 100);
   const ValueId z = Arg({300, 48}), dz = Arg({300, 48});
   const ValueId t = b().Unary(ScalarOp::kTanh, z);
-  const ValueId d = b().Binary(ScalarOp::kMul, dz, b().Binary(ScalarOp::kSub, b().Splat(dtype_, {300, 48}, 1), b().Binary(ScalarOp::kMul, t, t)));
+  const ValueId d = b().Binary(ScalarOp::kMul, dz,
+                               b().Binary(ScalarOp::kSub, b().Splat(dtype_, {300, 48}, 1),
+                                          b().Binary(ScalarOp::kMul, t, t)));
   Out(d);
   Out(b().Reduce("sum", d, {0}));
 }

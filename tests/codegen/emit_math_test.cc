@@ -21,10 +21,18 @@ struct MathFunction {
   double low, high;
 };
 const MathFunction kFunctions[] = {
-    {"exp", expl, -80, 80}, {"exp", expl, -1, 1}, {"log", logl, 1e-3, 50}, {"log", logl, 0.9, 1.1},
-    {"log1p", log1pl, -0.9, 9}, {"log1p", log1pl, -1e-6, 1e-6}, {"expm1", expm1l, -5, 5},
-    {"expm1", expm1l, -1e-4, 1e-4}, {"tanh", tanhl, -12, 12}, {"tanh", tanhl, -0.7, 0.7},
-    {"erf", erfl, -6, 6}, {"erf", erfl, -1.1, 1.1},
+    {"exp", expl, -80, 80},
+    {"exp", expl, -1, 1},
+    {"log", logl, 1e-3, 50},
+    {"log", logl, 0.9, 1.1},
+    {"log1p", log1pl, -0.9, 9},
+    {"log1p", log1pl, -1e-6, 1e-6},
+    {"expm1", expm1l, -5, 5},
+    {"expm1", expm1l, -1e-4, 1e-4},
+    {"tanh", tanhl, -12, 12},
+    {"tanh", tanhl, -0.7, 0.7},
+    {"erf", erfl, -6, 6},
+    {"erf", erfl, -1.1, 1.1},
     {"sigmoid", [](long double x) { return 1 / (1 + expl(-x)); }, -40, 40}};
 const char* const kNames[] = {"exp", "log", "log1p", "expm1", "tanh", "erf", "sigmoid"};
 
@@ -37,15 +45,17 @@ class EmitMath : public ::testing::Test {
     out << CpuPrelude();
     for (const char* name : kNames) {
       for (const char* type : {"float", "double"}) {
-        out << fmt::format("extern \"C\" void {0}_{1}(const {1}* x, {1}* y, i64 n) {{\n"
-                           "#pragma omp simd\n for (i64 i = 0; i < n; ++i) y[i] = hy_{0}(x[i]); }}\n",
-                           name, type);
+        out << fmt::format(
+            "extern \"C\" void {0}_{1}(const {1}* x, {1}* y, i64 n) {{\n"
+            "#pragma omp simd\n for (i64 i = 0; i < n; ++i) y[i] = hy_{0}(x[i]); }}\n",
+            name, type);
       }
     }
     out.close();
     const std::string command = fmt::format(
         "c++ -O3 -march=native -ffp-contract=off -fno-math-errno -fno-trapping-math -fopenmp-simd "
-        "-shared -fPIC {0}/math.cc -o {0}/math.so", folder);
+        "-shared -fPIC {0}/math.cc -o {0}/math.so",
+        folder);
     ASSERT_EQ(std::system(command.c_str()), 0);
     library_ = dlopen((folder + "/math.so").c_str(), RTLD_NOW);
     std::filesystem::remove_all(folder);
@@ -71,7 +81,8 @@ class EmitMath : public ::testing::Test {
         const long double exact = f.exact(x[i]);
         const T magnitude = std::fabs(static_cast<T>(exact));
         const T ulp = std::nextafter(magnitude, static_cast<T>(INFINITY)) - magnitude;
-        ASSERT_LE(std::fabs(static_cast<long double>(y[i]) - exact), 3 * static_cast<long double>(ulp))
+        ASSERT_LE(std::fabs(static_cast<long double>(y[i]) - exact),
+                  3 * static_cast<long double>(ulp))
             << f.name << "(" << x[i] << ") = " << y[i];
       }
     }
@@ -83,8 +94,8 @@ class EmitMath : public ::testing::Test {
     const auto expect = [&](const char* name, const std::vector<T>& want) {
       const std::vector<T> y = Run(name, x);
       for (size_t i = 0; i < want.size(); ++i) {
-        EXPECT_TRUE(std::isnan(want[i]) ? std::isnan(y[i]) : y[i] == want[i]) << name << " of " << x[i]
-                                                                           << ": " << y[i];
+        EXPECT_TRUE(std::isnan(want[i]) ? std::isnan(y[i]) : y[i] == want[i])
+            << name << " of " << x[i] << ": " << y[i];
       }
     };
     expect("exp", {1, inf, 0, nan});

@@ -72,10 +72,11 @@ void ExpectClose(const ir::HostTensor& got, const ir::HostTensor& want, double t
     }
     const double x = got.ElementAsDouble(i), y = want.ElementAsDouble(i);
     if (std::isnan(y) || std::isinf(y)) {
-      ASSERT_TRUE(std::isnan(y) ? std::isnan(x) : x == y) << "element " << i << ": " << x << " for " << y;
+      ASSERT_TRUE(std::isnan(y) ? std::isnan(x) : x == y)
+          << "element " << i << ": " << x << " for " << y;
     } else {
-      ASSERT_LE(std::fabs(x - y), tolerance * (scale + std::fabs(y))) << "element " << i << ": " << x
-                                                                      << " for " << y;
+      ASSERT_LE(std::fabs(x - y), tolerance * (scale + std::fabs(y)))
+          << "element " << i << ": " << x << " for " << y;
     }
   }
 }
@@ -122,7 +123,8 @@ TEST_P(EmitTest, MatchesReferenceForAnyNumberOfTasks) {
       for (size_t r = 0; r < f.results().size(); ++r) {
         const ir::HostTensor got = runner.Result_("eval", f.results()[r].name).value();
         if (tasks > 1) {
-          EXPECT_TRUE(got == first[r]) << f.results()[r].name << " differs with " << tasks << " tasks";
+          EXPECT_TRUE(got == first[r])
+              << f.results()[r].name << " differs with " << tasks << " tasks";
           continue;
         }
         first.push_back(got);

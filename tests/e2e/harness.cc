@@ -1,6 +1,7 @@
 #include "tests/e2e/harness.h"
 
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -156,6 +157,16 @@ double DigestError(const Digest& actual, const Digest& expected, double scale) {
   }
   // A tensor of zeros must stay one.
   return scale == 0 ? error : error / scale;
+}
+
+void Measured(const std::string& name, double value) {
+  fmt::print("measured {} {:.3g}\n", name, value);
+  std::fflush(stdout);
+}
+
+void Figure(const std::string& name, int64_t value) {
+  fmt::print("figure {} {}\n", name, value);
+  std::fflush(stdout);
 }
 
 double RelativeError(double actual, double expected) {

@@ -53,6 +53,11 @@ Digest DigestFromJson(const nlohmann::json& json);
 // Largest difference of norm and projections, divided by `scale` (0: the expected norm).
 double DigestError(const Digest& actual, const Digest& expected, double scale = 0);
 
+// Prints `measured NAME VALUE` for scripts/claims.sh, which keeps the largest of a name.
+void Measured(const std::string& name, double value);
+// Prints `figure NAME VALUE`: a count that is the same on every machine; claims.sh adds them up.
+void Figure(const std::string& name, int64_t value);
+
 double RelativeError(double actual, double expected);
 std::string ReadFileOrDie(const std::string& path);
 

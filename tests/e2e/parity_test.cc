@@ -98,6 +98,13 @@ double LossError(const std::vector<double>& losses, const json& expected, size_t
   return error;
 }
 
+// Of five losses, one per batch.
+double MeanOf(const std::vector<double>& losses, size_t first) {
+  double sum = 0;
+  for (size_t s = first; s < first + 5; ++s) sum += losses.at(s);
+  return sum / 5;
+}
+
 // Largest error over all tensors; `field` is "gradient" or "final".
 double TensorError(const std::map<std::string, std::vector<double>>& actual, const json& expected,
                    const std::string& field, std::string* worst) {
@@ -126,9 +133,18 @@ TEST_P(Parity, DoubleMatchesOverTwentySteps) {
   ASSERT_FALSE(bundle.empty());
   const auto result = Train(bundle, {.steps = 20});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  EXPECT_LE(LossError(result->losses, wanted, 20), 1e-8);
+  const double losses = LossError(result->losses, wanted, 20);
+  EXPECT_LE(losses, 1e-8);
   std::string worst;
-  EXPECT_LE(TensorError(result->tensors, wanted, "final", &worst), 1e-8) << worst;
+  const double parameters = TensorError(result->tensors, wanted, "final", &worst);
+  EXPECT_LE(parameters, 1e-8) << worst;
+  // Numbers of a job that learns nothing would prove little.
+  const double fall = 1 - MeanOf(result->losses, 15) / MeanOf(result->losses, 0);
+  EXPECT_GE(fall, 0.1);
+  Figure("runs_fp64", 1);
+  Measured("fp64_losses_20", losses);
+  Measured("fp64_final_parameters", parameters);
+  Measured("loss_left_after_20", 1 - fall);
   for (const auto& [name, entry] : wanted["running_statistics"].items()) {
     ASSERT_TRUE(result->tensors.count(name)) << name;
     EXPECT_LE(DigestError(DigestOf(result->tensors.at(name)), DigestFromJson(entry["final"])), 1e-8)
@@ -140,6 +156,7 @@ TEST_P(Parity, DoubleMatchesOverTwentySteps) {
   const auto broken = Train(bundle, fault);
   ASSERT_TRUE(broken.ok()) << broken.status().ToString();
   EXPECT_GT(TensorError(broken->tensors, wanted, "final", &worst), 1e-8);
+  Figure("faults_gradient_fp64", 1);
 }
 
 TEST_P(Parity, SingleMatchesGradientsAndLosses) {
@@ -149,18 +166,26 @@ TEST_P(Parity, SingleMatchesGradientsAndLosses) {
   const auto first = Train(bundle, {.steps = 1});
   ASSERT_TRUE(first.ok()) << first.status().ToString();
   std::string worst;
-  EXPECT_LE(TensorError(first->gradients, wanted, "gradient", &worst), 1e-5) << worst;
+  const double gradients = TensorError(first->gradients, wanted, "gradient", &worst);
+  EXPECT_LE(gradients, 1e-5) << worst;
   const auto result = Train(bundle, {.steps = 20});
   ASSERT_TRUE(result.ok()) << result.status().ToString();
-  EXPECT_LE(LossError(result->losses, wanted, 3), 1e-5);
+  const double losses = LossError(result->losses, wanted, 3);
+  EXPECT_LE(losses, 1e-5);
+  Figure("runs_fp32", 1);
+  Measured("fp32_gradients_step_1", gradients);
+  Measured("fp32_losses_3", losses);
   if (!item()["batch_norm"].get<bool>()) {
-    EXPECT_LE(LossError(result->losses, wanted, 20), 1e-4);
+    const double all_losses = LossError(result->losses, wanted, 20);
+    EXPECT_LE(all_losses, 1e-4);
+    Measured("fp32_losses_20", all_losses);
   }
   TrainOptions fault{.steps = 1};
   fault.fault.gradient_factor = 1.01;
   const auto broken = Train(bundle, fault);
   ASSERT_TRUE(broken.ok()) << broken.status().ToString();
   EXPECT_GT(TensorError(broken->gradients, wanted, "gradient", &worst), 1e-5);
+  Figure("faults_gradient_fp32", 1);
 }
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name << " " << c.optimizer; }

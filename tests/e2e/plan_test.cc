@@ -116,6 +116,8 @@ TEST(Plan, TouchedBytesEqualThePlan) {
       if (sub.name().rfind("step", 0) == 0) planned = std::max(planned, sub.temporary_peak());
     }
     EXPECT_EQ(guarded->poison_high_water, planned) << job.name;
+    Figure(job.name + "_touched_bytes", guarded->poison_high_water);
+    Figure(job.name + "_planned_bytes", planned);
     // Poisoned dead bytes are NaN: had a kernel read one, the numbers would differ.
     const auto plain = CompileToBundle(job.name + "_plain", job.model, job.strategy);
     ASSERT_TRUE(plain.ok());
@@ -137,6 +139,8 @@ TEST(Plan, PeakIsWithinTenPercentOfTheLiveBytes) {
       EXPECT_LE(static_cast<double>(sub.temporary_peak()),
                 1.1 * static_cast<double>(sub.live_lower_bound()))
           << job.name << " " << sub.name();
+      Measured("plan_to_live_bytes", static_cast<double>(sub.temporary_peak()) /
+                                         static_cast<double>(sub.live_lower_bound()));
     }
   }
 }
@@ -164,8 +168,11 @@ TEST(Plan, SteadyStepsOfTheExecutorDoNotGrow) {
   for (int i = 0; i < 200; ++i) ASSERT_TRUE((*executor)->Run(step, {}).ok());
   counting = false;
   EXPECT_EQ(allocations.load() - library_allocations.load(), 0);
-  RecordProperty("library_allocations_per_step", static_cast<int>(library_allocations.load() / 200));
-  EXPECT_LE(ResidentBytes() - before, 64 << 10);
+  const int64_t growth = ResidentBytes() - before;
+  EXPECT_LE(growth, 64 << 10);
+  Figure("allocations_200_steps", allocations.load() - library_allocations.load());
+  Measured("library_allocations_per_step", static_cast<double>(library_allocations.load()) / 200);
+  Measured("resident_growth_bytes_200_steps", static_cast<double>(growth));
 }
 
 }  // namespace

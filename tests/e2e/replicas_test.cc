@@ -98,9 +98,14 @@ TEST(Replicas, DoubleConvNetIsTheSameOnOneTwoAndFour) {
   for (const int replicas : {2, 4}) {
     const auto many = Train(*bundle, {.replicas = replicas, .steps = kSteps});
     ASSERT_TRUE(many.ok()) << many.status().ToString();
-    EXPECT_LE(LargestError(many->losses, one->losses, kSteps), 1e-9) << replicas;
-    EXPECT_LE(WorstTensor(many->tensors, one->tensors, "running_mean"), 1e-7) << replicas;
-    EXPECT_LE(WorstTensor(many->tensors, one->tensors, "running_var"), 1e-7) << replicas;
+    const double losses = LargestError(many->losses, one->losses, kSteps);
+    const double means = WorstTensor(many->tensors, one->tensors, "running_mean");
+    const double variances = WorstTensor(many->tensors, one->tensors, "running_var");
+    EXPECT_LE(losses, 1e-9) << replicas;
+    EXPECT_LE(means, 1e-7) << replicas;
+    EXPECT_LE(variances, 1e-7) << replicas;
+    Measured("fp64_losses_50", losses);
+    Measured("fp64_running_statistics", std::max(means, variances));
   }
   // Twins: a bucket that is not reduced, another mask.
   TrainOptions unreduced{.replicas = 2, .steps = 5};
@@ -108,11 +113,13 @@ TEST(Replicas, DoubleConvNetIsTheSameOnOneTwoAndFour) {
   const auto broken = Train(*bundle, unreduced);
   ASSERT_TRUE(broken.ok()) << broken.status().ToString();
   EXPECT_GT(LargestError(broken->losses, one->losses, 5), 1e-9);
+  Figure("faults_bucket", 1);
   TrainOptions other_mask{.replicas = 1, .steps = 2};
   other_mask.fault.mask_seed_offset = 1;
   const auto masked = Train(*bundle, other_mask);
   ASSERT_TRUE(masked.ok()) << masked.status().ToString();
   EXPECT_GT(LargestError(masked->losses, one->losses, 2), 1e-9);
+  Figure("faults_mask", 1);
 }
 
 TEST(Replicas, SingleConvNetAgreesInGradientsAndFirstLosses) {
@@ -125,7 +132,9 @@ TEST(Replicas, SingleConvNetAgreesInGradientsAndFirstLosses) {
     const auto first = Train(*bundle, {.replicas = replicas, .steps = 1});
     const auto three = Train(*bundle, {.replicas = replicas, .steps = 3});
     ASSERT_TRUE(first.ok() && three.ok());
-    EXPECT_LE(LargestError(three->losses, one->losses, 3), 1e-6) << replicas;
+    const double losses = LargestError(three->losses, one->losses, 3);
+    EXPECT_LE(losses, 1e-6) << replicas;
+    Measured("fp32_losses_3", losses);
     double squares = 0;
     double norm = 0;
     for (const auto& [name, values] : one_step->gradients) {
@@ -136,6 +145,7 @@ TEST(Replicas, SingleConvNetAgreesInGradientsAndFirstLosses) {
       }
     }
     EXPECT_LE(std::sqrt(squares / norm), 1e-5) << replicas;
+    Measured("fp32_gradients_step_1", std::sqrt(squares / norm));
   }
 }
 
@@ -147,7 +157,9 @@ TEST(Replicas, SingleGptAgreesOverFiftySteps) {
   for (const int replicas : {2, 4}) {
     const auto many = Train(*bundle, {.replicas = replicas, .steps = kSteps});
     ASSERT_TRUE(many.ok()) << many.status().ToString();
-    EXPECT_LE(LargestError(many->losses, one->losses, kSteps), 1e-5) << replicas;
+    const double losses = LargestError(many->losses, one->losses, kSteps);
+    EXPECT_LE(losses, 1e-5) << replicas;
+    Measured("fp32_losses_50_without_batchnorm", losses);
   }
 }
 

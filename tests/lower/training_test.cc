@@ -34,9 +34,12 @@ struct Net {
 };
 
 ValueId Conv(Builder& b, ValueId x, ValueId w, int64_t stride) {
-  return b.Add1("conv", {x, w}, {{"strides", Dims{stride, stride}}, {"pads_low", Dims{1, 1}},
-                                 {"pads_high", Dims{1, 1}}, {"dilations", Dims{1, 1}},
-                                 {"groups", int64_t{1}}});
+  return b.Add1("conv", {x, w},
+                {{"strides", Dims{stride, stride}},
+                 {"pads_low", Dims{1, 1}},
+                 {"pads_high", Dims{1, 1}},
+                 {"dilations", Dims{1, 1}},
+                 {"groups", int64_t{1}}});
 }
 ValueId Relu(Builder& b, ValueId x) { return b.BinaryConstant(ScalarOp::kMax, x, 0); }
 
@@ -46,7 +49,8 @@ void ConvBody(Net& net, ir::Function& f, bool train, ir::LossTerm* loss,
   Builder b(&f);
   const ValueId x = f.AddArgument({kType, {4, 3, 8, 8}}, ArgumentKind::kInput, "x");
   const ValueId labels = f.AddArgument({DType::kI64, {4}}, ArgumentKind::kInput, "labels");
-  const ValueId w0 = net.Parameter(f, "w0", {6, 3, 3, 3}), w1 = net.Parameter(f, "w1", {6, 6, 3, 3});
+  const ValueId w0 = net.Parameter(f, "w0", {6, 3, 3, 3}),
+                w1 = net.Parameter(f, "w1", {6, 6, 3, 3});
   const ValueId scale = net.Parameter(f, "scale", {6}), bias = net.Parameter(f, "bias", {6});
   const ValueId fc = net.Parameter(f, "fc", {6, 5}), fb = net.Parameter(f, "fb", {5});
   ValueId h = Conv(b, x, w0, 1);
@@ -68,12 +72,15 @@ void ConvBody(Net& net, ir::Function& f, bool train, ir::LossTerm* loss,
   h = Relu(b, h);
   const ValueId second = Conv(b, h, w1, 1);
   h = Relu(b, b.Binary(ScalarOp::kAdd, second, h));
-  const auto pooled = b.Add("max_pool", {h}, {{"kernel", Dims{2, 2}}, {"strides", Dims{2, 2}},
-                                              {"pads_low", Dims{0, 0}}, {"pads_high", Dims{0, 0}},
-                                              {"dilations", Dims{1, 1}}});
+  const auto pooled = b.Add("max_pool", {h},
+                            {{"kernel", Dims{2, 2}},
+                             {"strides", Dims{2, 2}},
+                             {"pads_low", Dims{0, 0}},
+                             {"pads_high", Dims{0, 0}},
+                             {"dilations", Dims{1, 1}}});
   const ValueId mean = b.BinaryConstant(ScalarOp::kDiv, b.Reduce("sum", pooled[0], {2, 3}), 16);
-  const ValueId logits = b.Binary(ScalarOp::kAdd, b.Dot("mk,kn->mn", mean, fc),
-                                  b.Broadcast(fb, {4, 5}, {1}));
+  const ValueId logits =
+      b.Binary(ScalarOp::kAdd, b.Dot("mk,kn->mn", mean, fc), b.Broadcast(fb, {4, 5}, {1}));
   if (!train) f.AddResult(logits, "logits");
   *loss = {ir::LossKind::kCrossEntropy, "loss", logits, labels, 1, std::nullopt, 1.0};
 }
@@ -89,15 +96,17 @@ void TiedBody(Net& net, ir::Function& f, bool train, ir::LossTerm* loss) {
   const ValueId h = b.Add1("gather", {table, ids}, {{"axis", int64_t{0}}});
   const auto ln = b.Add("layer_norm", {h, scale, bias}, {{"axis", int64_t{2}}, {"epsilon", 1e-5}});
   const ValueId flat = b.Reshape(ln[0], {12, 8});
-  const ValueId u = b.Binary(ScalarOp::kAdd, b.Dot("mk,kn->mn", flat, up),
-                             b.Broadcast(ub, {12, 24}, {1}));
+  const ValueId u =
+      b.Binary(ScalarOp::kAdd, b.Dot("mk,kn->mn", flat, up), b.Broadcast(ub, {12, 24}, {1}));
   std::vector<ValueId> parts;
   for (int64_t i = 0; i < 3; ++i) {
-    parts.push_back(b.Add1("slice", {u}, {{"starts", Dims{0, 8 * i}}, {"limits", Dims{12, 8 * i + 8}},
-                                          {"strides", Dims{1, 1}}}));
+    parts.push_back(b.Add1(
+        "slice", {u},
+        {{"starts", Dims{0, 8 * i}}, {"limits", Dims{12, 8 * i + 8}}, {"strides", Dims{1, 1}}}));
   }
-  const ValueId mixed = b.Binary(ScalarOp::kAdd, b.Binary(ScalarOp::kMul, b.Unary(ScalarOp::kTanh, parts[0]), parts[1]),
-                                 b.Unary(ScalarOp::kErf, parts[2]));
+  const ValueId mixed = b.Binary(
+      ScalarOp::kAdd, b.Binary(ScalarOp::kMul, b.Unary(ScalarOp::kTanh, parts[0]), parts[1]),
+      b.Unary(ScalarOp::kErf, parts[2]));
   const ValueId res = b.Binary(ScalarOp::kAdd, b.Reshape(mixed, {2, 6, 8}), h);
   const ValueId logits = b.Reshape(b.Dot("mk,nk->mn", b.Reshape(res, {12, 8}), table), {2, 6, 11});
   if (!train) f.AddResult(logits, "logits");
@@ -109,8 +118,10 @@ Net BuildNet(bool convolution) {
   for (bool train : {true, false}) {
     ir::Function f(train ? "step" : "eval");
     ir::LossTerm loss;
-    if (convolution) ConvBody(net, f, train, &loss, &net.model.statistics);
-    else TiedBody(net, f, train, &loss);
+    if (convolution)
+      ConvBody(net, f, train, &loss, &net.model.statistics);
+    else
+      TiedBody(net, f, train, &loss);
     (train ? net.model.step_losses : net.model.eval_losses).push_back(loss);
     ir::AssignOpIds(f);
     net.model.module.functions.push_back(std::move(f));
@@ -138,7 +149,8 @@ struct Oracle {
     std::vector<ir::HostTensor> arguments;
     for (const ir::Argument& a : f.arguments()) {
       ir::HostTensor& t = tensors.at(Key(static_cast<int>(a.kind), a.name, a.slot));
-      const bool accumulator = a.kind == ArgumentKind::kGradient || a.kind == ArgumentKind::kStatistic;
+      const bool accumulator =
+          a.kind == ArgumentKind::kGradient || a.kind == ArgumentKind::kStatistic;
       arguments.push_back(first && accumulator ? ir::HostTensor::Zeros(t.type()) : t);
     }
     const auto results = ir::Evaluate(f, arguments);
@@ -191,7 +203,8 @@ ir::HostTensor Initial(const ir::Argument& a, const ir::TensorType& type) {
   for (int64_t i = 0; i < type.elements(); ++i) {
     v.push_back(static_cast<double>(next() >> 11) * 0x1p-53 * (a.slot == "v" ? 1.0 : 2.0) -
                 (a.slot == "v" ? 0.0 : 1.0));
-    if (a.kind == ArgumentKind::kState || a.kind == ArgumentKind::kScalar) v.back() = std::fabs(v.back()) + 0.1;
+    if (a.kind == ArgumentKind::kState || a.kind == ArgumentKind::kScalar)
+      v.back() = std::fabs(v.back()) + 0.1;
   }
   return ir::HostTensor::FromVector(type.dtype, type.dims, v);
 }
@@ -231,9 +244,14 @@ void Check(bool convolution, ir::OptimizerSpec optimizer, bool reference) {
       runner.Set(StorageOf(a.kind), a.name, oracle.tensors[key], a.slot);
     }
   }
-  const std::pair<const char*, const char*> calls[] = {
-      {"count", "count"}, {"step", "step_first"}, {"step", "step_next"}, {"step", "step_next"},
-      {"stat_weight", "stat_weight"}, {"grad_norm", "grad_norm"}, {"update", "update"}, {"eval", "eval"}};
+  const std::pair<const char*, const char*> calls[] = {{"count", "count"},
+                                                       {"step", "step_first"},
+                                                       {"step", "step_next"},
+                                                       {"step", "step_next"},
+                                                       {"stat_weight", "stat_weight"},
+                                                       {"grad_norm", "grad_norm"},
+                                                       {"update", "update"},
+                                                       {"eval", "eval"}};
   for (const auto& [source, name] : calls) {
     if (module->Find(source) == nullptr) continue;
     SCOPED_TRACE(name);
@@ -248,7 +266,8 @@ void Check(bool convolution, ir::OptimizerSpec optimizer, bool reference) {
     }
     for (const auto& [key, want] : oracle.tensors) {
       const auto kind = static_cast<ArgumentKind>(std::get<0>(key));
-      ExpectNear(runner.Get(StorageOf(kind), std::get<1>(key), std::get<2>(key)), want, std::get<1>(key));
+      ExpectNear(runner.Get(StorageOf(kind), std::get<1>(key), std::get<2>(key)), want,
+                 std::get<1>(key));
     }
   }
   // Every parameter's gradient is announced once per step function, in storage order.

@@ -72,7 +72,8 @@ Status KernelSet::Compile() {
     std::ofstream out(stem + ".cc");
     out << codegen::CpuPrelude();
     int at = 0;
-    for (const auto& [symbol, text] : texts_) if (at++ % kUnits == u) out << text << "\n";
+    for (const auto& [symbol, text] : texts_)
+      if (at++ % kUnits == u) out << text << "\n";
     command += fmt::format("(c++ {0} {1}.cc -o {1}.so > {1}.log 2>&1) & ", kFlags, stem);
   }
   command += "wait";
@@ -119,8 +120,8 @@ void LoweredRunner::Poison() {
   }
 }
 
-bool LoweredRunner::Set(lower::Storage storage, const std::string& name, const ir::HostTensor& value,
-                        const std::string& slot) {
+bool LoweredRunner::Set(lower::Storage storage, const std::string& name,
+                        const ir::HostTensor& value, const std::string& slot) {
   for (size_t i = 0; i < base_.size(); ++i) {
     const lower::Root& r = module_.roots[i];
     if (r.storage != storage || r.name != name || r.slot != slot) continue;

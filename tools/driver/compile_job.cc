@@ -12,6 +12,7 @@
 #include "ir/training.h"
 #include "lower/lowered.h"
 #include "offload/placement.h"
+#include "tools/driver/data_names.h"
 
 namespace hyper::tools {
 namespace {
@@ -48,6 +49,12 @@ onnx_frontend::LossSpec LossSpecOf(const strategy::LossTerm& term) {
     case ir::LossKind::kOutput: spec.prediction = term.output; break;
   }
   return spec;
+}
+
+// Key of the strategy that names a term's prediction.
+std::string PredictionKeyOf(const strategy::LossTerm& term) {
+  if (!term.kind) return term.path + ".output";
+  return term.path + (*term.kind == strategy::LossKind::kMse ? ".prediction" : ".logits");
 }
 
 ir::OptimizerSpec OptimizerOf(const strategy::OptimizerConfig& config) {
@@ -122,9 +129,12 @@ struct BuiltModule {
 Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
                           const strategy::Strategy& strategy, Diagnostics* diagnostics,
                           std::vector<std::string>* unreached) {
+  const int errors = diagnostics->error_count();
+  CheckDataNames(model, strategy, diagnostics);
   HYPER_ASSIGN_OR_RETURN(
       onnx_frontend::ImportedModel imported,
       onnx_frontend::Import(model, ImportOptionsOf(strategy), diagnostics));
+  if (diagnostics->error_count() > errors) return diagnostics->ToStatus();
   BuiltModule built;
   built.plan = std::move(imported.plan);
   if (strategy.train) {
@@ -147,13 +157,18 @@ Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
 onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy) {
   onnx_frontend::ImportOptions options;
   options.dims = strategy.model.dims;
+  options.dims_location = strategy.LocationOf("model.dims");
+  for (const auto& [name, extent] : strategy.model.dims) {
+    options.dim_locations[name] = strategy.LocationOf("model.dims." + name);
+  }
   for (const strategy::ParameterRule& rule : strategy.model.parameters) {
-    options.rules.push_back({rule.pattern, rule.train});
+    options.rules.push_back({rule.pattern, rule.train, strategy.LocationOf(rule.path)});
   }
   options.training = strategy.train.has_value();
   if (strategy.train) {
     for (const strategy::LossTerm& term : strategy.train->loss) {
       options.losses.push_back(LossSpecOf(term));
+      options.losses.back().prediction_location = strategy.LocationOf(PredictionKeyOf(term));
     }
     // Widened while importing: constants of formulas keep all their digits.
     options.double_precision = strategy.train->precision == strategy::Precision::kFp64;

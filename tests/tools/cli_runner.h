@@ -1,0 +1,45 @@
+// Runs hyperc and hyperrun as a user does and keeps what they say: shared by the tests of the
+// command lines.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace hyper::tools {
+
+struct CliRun {
+  int exit_code = -1;  // 128 + N: killed by signal N
+  std::string out;     // stdout
+  std::string err;     // stderr
+};
+
+// Arguments as given, without a shell. The program starts in the scratch folder, with a kernel cache
+// of its own below it and no launcher's variables. Killed after five minutes.
+CliRun Hyperc(const std::vector<std::string>& arguments);
+CliRun Hyperrun(const std::vector<std::string>& arguments);
+// With another kernel cache (a folder in the scratch folder).
+CliRun HypercWithCache(const std::string& cache, const std::vector<std::string>& arguments);
+
+// An empty folder of this process, removed when it ends.
+const std::string& ScratchFolder();
+std::string Scratch(const std::string& name);
+std::string Recipe(const std::string& file);  // "fashion_mnist/model.onnx" -> its path
+
+std::string ReadBytes(const std::string& path);
+void WriteBytes(const std::string& path, const std::string& bytes);  // makes the folder
+
+// The recipe's bundle (its only strategy), compiled once per process.
+const std::string& RecipeBundle(const std::string& recipe);
+// A copy of it in the scratch folder.
+std::string CopyOfBundle(const std::string& recipe, const std::string& name);
+// Paths of all files below `folder`, relative to it, sorted.
+std::vector<std::string> FilesBelow(const std::string& folder);
+
+// Replaces the first `from`, which must occur.
+std::string Replaced(std::string text, const std::string& from, const std::string& to);
+
+// The file tests/tools/golden/NAME. With HYPER_UPDATE_GOLDEN=1 it is written instead.
+void ExpectGolden(const std::string& name, const std::string& actual);
+
+}  // namespace hyper::tools
