@@ -28,17 +28,41 @@ def torch_run(model, threads, *flags):
     return json.loads(out.strip().splitlines()[-1])
 
 
-def hyper_run(args, folder, threads, ranks=1, extra=()):
-    command = [str(args.bin / "hyperrun"), str(folder / "job.bundle"), "--steps", str(STEPS),
-               "--set", f"run.dir={folder / 'run'}", *extra]
+def hyper_run(args, folder, threads, ranks=1, bundle="job.bundle"):
+    command = [str(args.bin / "hyperrun"), str(folder / bundle), "--steps", str(STEPS),
+               "--set", f"run.dir={folder / 'run'}"]
     if ranks > 1:
-        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(ranks), *command]
+        command = ["mpirun", "--allow-run-as-root", "--bind-to", "core", "-n", str(ranks), *command]
     subprocess.run(["rm", "-rf", str(folder / "run")], check=True)
     subprocess.run(command, check=True, capture_output=True,
                    env=dict(os.environ, OMP_NUM_THREADS=str(threads)))
     rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").open()]
     rows = [row for row in rows if "loss" in row and "step_ms" in row]
     return {"losses": [row["loss"] for row in rows], "step_ms": [row["step_ms"] for row in rows]}
+
+
+def compile_bundle(args, folder, strategy, bundle):
+    subprocess.run(["rm", "-rf", str(folder / bundle)], check=True)
+    subprocess.run([str(args.bin / "hyperc"), "compile", str(folder / "model.onnx"), "-s",
+                    str(folder / strategy), "-o", str(folder / bundle)], check=True)
+
+
+def step_flops(args, folder):
+    """Floating-point operations of the library calls of one step: what the peak is compared with."""
+    out = subprocess.run([str(args.bin / "hyperc"), "show", str(folder / "job.bundle"), "--kernels",
+                          "--format", "json"], check=True, capture_output=True, text=True).stdout
+    return sum(kernel["flops"] * kernel["calls"] / len(kernel["subprograms"])
+               for kernel in json.loads(out)["kernels"]
+               if kernel["kind"] == "library" and "step_first" in kernel["subprograms"])
+
+
+def matmul_peak(threads):
+    """Best rate of a large square product in this process's PyTorch, operations per second."""
+    code = ("import time, torch; torch.set_num_threads(%d); a = torch.randn(2048, 2048); best = 1e9\n"
+            "for _ in range(20):\n t = time.perf_counter(); a @ a; best = min(best, time.perf_counter() - t)\n"
+            "print(2 * 2048**3 / best)" % threads)
+    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True,
+                                text=True, env=dict(os.environ, OMP_NUM_THREADS=str(threads))).stdout)
 
 
 def median(runs):
@@ -49,28 +73,50 @@ def compare(args, model):
     folder = args.out / model
     if not (folder / "model.onnx").exists():
         subprocess.run([sys.executable, str(HERE / "export.py"), model, str(folder)], check=True)
-    subprocess.run(["rm", "-rf", str(folder / "job.bundle")], check=True)
-    subprocess.run([str(args.bin / "hyperc"), "compile", str(folder / "model.onnx"), "-s",
-                    str(folder / "strategy.yaml"), "-o", str(folder / "job.bundle")], check=True)
+    compile_bundle(args, folder, "strategy.yaml", "job.bundle")
     sides = {"eager": lambda: torch_run(model, 2)}
     if model == "resnet18":
         sides["eager channels-last"] = lambda: torch_run(model, 2, "--channels-last")
     if args.compile:
         sides["torch.compile"] = lambda: torch_run(model, 2, "--compile")
     sides["hyper"] = lambda: hyper_run(args, folder, 2)
+    ours = report(model, sides, "eager", "hyper", args.rounds)
+    peak = matmul_peak(2)
+    print(f"  {step_flops(args, folder) / (ours / 1e3) / peak:.0%} of the matmul peak "
+          f"({peak / 1e9:.0f} GFLOP/s)")
+
+
+def compare_ddp(args, model):
+    """2 ranks x 1 thread, half of the batch each, against DDP over Gloo."""
+    folder = args.out / model
+    text = (folder / "strategy.yaml").read_text()
+    batch = int(text.split("batch: ")[1].split("}")[0])
+    (folder / "half.yaml").write_text(text.replace(f"batch: {batch}", f"batch: {batch // 2}"))
+    compile_bundle(args, folder, "half.yaml", "half.bundle")
+    report(f"{model} on 2 ranks", {
+        "DDP (Gloo)": lambda: torch_run(model, 1, "--ddp"),
+        "hyper": lambda: hyper_run(args, folder, 1, ranks=2, bundle="half.bundle"),
+    }, None, "hyper", args.rounds)
+
+
+def report(title, sides, reference, ours, rounds):
+    """Runs all sides in turn and prints medians and ratios; returns our milliseconds."""
     runs = {side: [] for side in sides}
-    for _ in range(args.rounds):
+    for _ in range(rounds):
         for side, run in sides.items():
             runs[side].append(run())
-    reference, ours = runs["eager"][0]["losses"], runs["hyper"][0]["losses"]
-    difference = max(abs(a - b) / abs(a) for a, b in zip(reference[:3], ours[:3]))
-    print(f"{model}: first losses {reference[:3]} and {ours[:3]}, largest relative difference "
-          f"{difference:.2e}")
-    ours_ms = median(runs["hyper"])
+    if reference:
+        expected, actual = runs[reference][0]["losses"], runs[ours][0]["losses"]
+        difference = max(abs(a - b) / abs(a) for a, b in zip(expected[:3], actual[:3]))
+        print(f"{title}: first losses {expected[:3]} and {actual[:3]}, largest relative difference "
+              f"{difference:.1e}")
+    else:
+        print(title)
+    ours_ms = median(runs[ours])
     for side in sides:
         ms = median(runs[side])
-        print(f"  {side:22} {ms:9.1f} ms   ratio {ms / ours_ms:5.2f}")
-    return {side: median(r) for side, r in runs.items()}
+        print(f"  {side:22} {ms:9.1f} ms   ratio {ms / ours_ms:5.2f}", flush=True)
+    return ours_ms
 
 
 def main():
@@ -79,11 +125,14 @@ def main():
     parser.add_argument("--models", nargs="+", default=["resnet18", "gpt2"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="also torch.compile")
+    parser.add_argument("--ddp", action="store_true", help="also 2 ranks against DDP over Gloo")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("build/bench"))
     args = parser.parse_args()
     args.out = args.out.resolve()
     for model in args.models:
         compare(args, model)
+        if args.ddp:
+            compare_ddp(args, model)
 
 
 main()

@@ -14,7 +14,7 @@
 namespace hyper::codegen {
 namespace {
 
-constexpr int64_t kMaxBytes = int64_t{1} << 46;  // beyond any node's memory
+constexpr int64_t kMaxBytes = kMaxArenaBytes;
 constexpr int kMaxRank = 32;
 
 class Validator {

@@ -13,6 +13,9 @@
 
 namespace hyper::codegen {
 
+// Beyond any node's memory.
+inline constexpr int64_t kMaxArenaBytes = int64_t{1} << 46;
+
 int64_t DTypeBytes(program::DType dtype);
 
 // Bytes that a strided view may touch, relative to its element (0,..,0); {0, 0} without elements.

@@ -1,5 +1,7 @@
 #include "runtime/program_io.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace hyper::runtime {
@@ -41,6 +43,11 @@ std::map<std::string, LabelRange> LabelRangesOf(const program::Program& program)
     LabelRange range{term.classes(), {}};
     if (term.has_ignore()) range.ignore_index = term.ignore_index();
     ranges[term.labels()] = range;
+  }
+  // A label that is an index too has to suit both.
+  for (const program::IndexInput& input : program.index_inputs()) {
+    const auto [it, fresh] = ranges.emplace(input.name(), LabelRange{input.extent(), {}, true});
+    if (!fresh) it->second.classes = std::min(it->second.classes, input.extent());
   }
   return ranges;
 }

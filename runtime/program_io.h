@@ -27,7 +27,7 @@ inline bool IsModelOutput(const program::LossTerm& term) { return term.labels().
 Result<std::vector<InputSpec>> InputsOf(const program::Program& program);
 // Slots of these inputs, in the same order.
 std::vector<const program::Slot*> InputSlotsOf(const program::Program& program);
-// Classes of every cross-entropy label input.
+// Values that cross-entropy labels and inputs that are indices may have.
 std::map<std::string, LabelRange> LabelRangesOf(const program::Program& program);
 
 const program::SubProgram* FindSubProgram(const program::Program& program,

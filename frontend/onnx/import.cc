@@ -123,7 +123,8 @@ class ModelImporter {
                 DidYouMean(name, known));
       } else if (extent < 1) {
         ErrorAt(DimLocation(name),
-                fmt::format("dim '{}' is bound to {}; a positive extent is expected", name, extent));
+                fmt::format("dim '{}' is bound to {}; a positive extent is expected", name,
+                            extent));
       }
     }
     for (const onnx::ValueInfoProto* input : model_.inputs) {

@@ -26,9 +26,10 @@ ir::Dims WithoutOnes(const ir::Dims& dims) {
 
 Status BadLabel(const std::string& source, int64_t sample, int64_t position, int64_t label,
                 const LabelRange& range) {
-  return InvalidArgument(fmt::format("'{}': label {} of sample {} (position {} in it) is outside "
-                                     "the classes; accepted are {}", source, label, sample,
-                                     position, range.ToString()));
+  return InvalidArgument(fmt::format("'{}': {} {} of sample {} (position {} in it) is outside the "
+                                     "{}; accepted are {}", source,
+                                     range.index ? "index" : "label", label, sample, position,
+                                     range.index ? "model's table" : "classes", range.ToString()));
 }
 
 class TensorReader final : public InputReader {
@@ -105,8 +106,10 @@ class TokenReader final : public InputReader {
     for (int64_t i = 0; i < tokens_; ++i) {
       const int64_t token = all.ElementAsInt(i);
       if (!range.Accepts(token)) {
-        return InvalidArgument(fmt::format("'{}': token {} at index {} is outside the classes; "
-                                           "accepted are {}", path_, token, i, range.ToString()));
+        return InvalidArgument(fmt::format("'{}': token {} at index {} is outside the {}; "
+                                           "accepted are {}", path_, token, i,
+                                           range.index ? "model's table" : "classes",
+                                           range.ToString()));
       }
     }
     return Status::Ok();
@@ -199,7 +202,7 @@ std::string InputContext(const InputSpec& spec, const std::string& path) {
 }  // namespace
 
 std::string LabelRange::ToString() const {
-  std::string text = fmt::format("0 to {}", classes - 1);
+  std::string text = fmt::format("{} to {}", index ? -classes : 0, classes - 1);
   if (ignore_index) text += fmt::format(" and {} (ignored)", *ignore_index);
   return text;
 }

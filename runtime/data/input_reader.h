@@ -24,12 +24,15 @@ struct InputSpec {
   int64_t SampleBytes() const { return SampleElements() * ir::DTypeBytes(type.dtype); }
 };
 
-// Class indices that a label may have: [0, classes) or `ignore_index`.
+// Values that a label may have: [0, classes) or `ignore_index`; or an index into a tensor of
+// `classes` entries: [-classes, classes), below zero from the end.
 struct LabelRange {
   int64_t classes = 0;
   std::optional<int64_t> ignore_index;
+  bool index = false;
   bool Accepts(int64_t label) const {
-    return (label >= 0 && label < classes) || (ignore_index && label == *ignore_index);
+    const int64_t low = index ? -classes : 0;
+    return (label >= low && label < classes) || (ignore_index && label == *ignore_index);
   }
   std::string ToString() const;
 };

@@ -57,7 +57,9 @@ TEST(BadModel, DamagedBytesNeverCrash) {
     const CliRun run = CheckWith(path);
     EXPECT_TRUE(run.exit_code == 0 || run.exit_code == 1) << round << ": " << run.exit_code << "\n"
                                                           << run.err;
-    if (run.exit_code == 1) EXPECT_NE(run.err, "") << round;
+    if (run.exit_code == 1) {
+      EXPECT_NE(run.err, "") << round;
+    }
   }
 }
 
@@ -78,7 +80,9 @@ onnx::NodeProto* NodeOf(onnx::ModelProto* model, const std::string& op) {
 TEST(BadModel, HostileFieldsAreNamed) {
   const std::vector<Edit> edits = {
       {"weights that claim more than they have",
-       [](onnx::ModelProto* m) { m->mutable_graph()->mutable_initializer(0)->set_dims(0, 1 << 30); },
+       [](onnx::ModelProto* m) {
+         m->mutable_graph()->mutable_initializer(0)->set_dims(0, 1 << 30);
+       },
        {"initializer", "conv1.weight"}},
       {"a negative extent",
        [](onnx::ModelProto* m) { m->mutable_graph()->mutable_initializer(0)->set_dims(0, -16); },
@@ -199,8 +203,8 @@ TEST(March, AnUnknownProcessorIsRefusedWithTheKnownOnes) {
                              Recipe("fashion_mnist/train.yaml"), "-o", Scratch("m.bundle"),
                              "--march", "x86-64-v9"});
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.err, AllOf(HasSubstr("does not know the processor 'x86-64-v9'"),
-                             HasSubstr("known: ")));
+  EXPECT_THAT(run.err,
+              AllOf(HasSubstr("does not know the processor 'x86-64-v9'"), HasSubstr("known: ")));
   EXPECT_FALSE(fs::exists(Scratch("m.bundle")));
 }
 

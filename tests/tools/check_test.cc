@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "onnx/onnx_pb.h"
 #include "tests/tools/cli_runner.h"
 
 namespace hyper::tools {
@@ -37,9 +38,9 @@ TEST(Inspect, TextNamesInputsParametersAndOps) {
   const CliRun mnist = Hyperc({"inspect", Recipe(kModel)});
   EXPECT_EQ(mnist.exit_code, 0);
   EXPECT_THAT(mnist.out,
-              AllOf(HasSubstr("image"), HasSubstr("float[batch,1,28,28]"), HasSubstr("conv1.weight"),
-                    HasSubstr("bn1.running_mean"), HasSubstr("BatchNormalization"),
-                    HasSubstr("173690 elements trained")));
+              AllOf(HasSubstr("image"), HasSubstr("float[batch,1,28,28]"),
+                    HasSubstr("conv1.weight"), HasSubstr("bn1.running_mean"),
+                    HasSubstr("BatchNormalization"), HasSubstr("173690 elements trained")));
   const CliRun gpt = Hyperc({"inspect", Recipe("bytes_gpt/model.onnx")});
   EXPECT_EQ(gpt.exit_code, 0);
   EXPECT_THAT(gpt.out, AllOf(HasSubstr("input_ids"), HasSubstr("wte.weight"), HasSubstr("batch"),
@@ -65,7 +66,7 @@ TEST(Inspect, JsonHasTheDocumentedKeys) {
 
 TEST(Inspect, DimsAreBoundOnTheCommandLine) {
   EXPECT_EQ(Hyperc({"inspect", Recipe(kModel), "--dim", "batch=4"}).exit_code, 0);
-  for (const char* dim : {"batch", "batch=", "batch=x", "batch=3x", "batch=-1"}) {
+  for (const char* dim : {"batch", "batch=", "=3", "batch=0", "batch=x", "batch=3x", "batch=-1"}) {
     const CliRun run = Hyperc({"inspect", Recipe(kModel), "--dim", dim});
     EXPECT_EQ(run.exit_code, 1) << dim;
     EXPECT_THAT(run.err, HasSubstr("write NAME=EXTENT")) << dim;
@@ -74,8 +75,8 @@ TEST(Inspect, DimsAreBoundOnTheCommandLine) {
 
 TEST(Check, RecipesHaveNoErrors) {
   for (const std::string recipe : {"fashion_mnist", "bytes_gpt"}) {
-    const CliRun run = Hyperc({"check", Recipe(recipe + "/train.yaml"), "--model",
-                               Recipe(recipe + "/model.onnx")});
+    const CliRun run = Hyperc(
+        {"check", Recipe(recipe + "/train.yaml"), "--model", Recipe(recipe + "/model.onnx")});
     EXPECT_EQ(run.exit_code, 0) << run.err;
     EXPECT_EQ(run.out, "");
     EXPECT_THAT(run.err, HasSubstr("no errors"));
@@ -95,12 +96,10 @@ TEST(Check, MistakesOfTheFileAllAtOnceWithPlaces) {
     if (with_model) arguments.insert(arguments.end(), {"--model", Recipe(kModel)});
     const CliRun run = Hyperc(arguments);
     EXPECT_EQ(run.exit_code, 1);
-    EXPECT_THAT(
-        run.err,
-        AllOf(HasSubstr(At(path, "sede: 1") + "unknown key 'sede'"), HasSubstr("did you mean 'seed'"),
-              HasSubstr(At(path, "fast")), HasSubstr(At(path, "steps: 3")),
-              HasSubstr("is given twice"), HasSubstr(At(path, "idy")),
-              HasSubstr("did you mean 'idx'")));
+    EXPECT_THAT(run.err, AllOf(HasSubstr(At(path, "sede: 1") + "unknown key 'sede'"),
+                               HasSubstr("did you mean 'seed'"), HasSubstr(At(path, "fast")),
+                               HasSubstr(At(path, "steps: 3")), HasSubstr("is given twice"),
+                               HasSubstr(At(path, "idy")), HasSubstr("did you mean 'idx'")));
   }
 }
 
@@ -108,7 +107,7 @@ TEST(Check, MistakesOfTheFileAllAtOnceWithPlaces) {
 TEST(Check, NamesThatTheModelLacksPointAtTheStrategy) {
   std::string text = GoodStrategy();
   text = Replaced(text, "dims: {batch: 64}",
-                  "dims: {btach: 64}\n  parameters:\n    freeze: [\"conv9.*\"]");
+                  "dims: {batc: 64}\n  parameters:\n    freeze: [\"conv9.*\"]");
   text = Replaced(text, "logits: logits", "logits: logit");
   text = Replaced(text, "    labels: {file: train", "    lables: {file: train");
   const std::string path = Scratch("names.yaml");
@@ -121,7 +120,7 @@ TEST(Check, NamesThatTheModelLacksPointAtTheStrategy) {
     EXPECT_EQ(run.exit_code, 1);
     EXPECT_EQ(run.out, "");
     EXPECT_THAT(run.err,
-                AllOf(HasSubstr(At(path, "btach: 64", 7) + "no input has a symbolic dim 'btach'"),
+                AllOf(HasSubstr(At(path, "batc: 64", 6) + "no input has a symbolic dim 'batc'"),
                       HasSubstr("did you mean 'batch'?"),
                       HasSubstr("symbolic dims without a value: 'batch'"),
                       HasSubstr(At(path, "logits: logit,", 8) +
@@ -149,19 +148,38 @@ TEST(Check, LabelsWithoutDataPointAtTheLoss) {
 TEST(Check, AnInputWithoutDataPointsAtTheDataBlock) {
   const std::string path = Scratch("inputs.yaml");
   WriteBytes(path, Replaced(GoodStrategy(), "    image:\n      file: train",
-                            "    imgae:\n      file: train"));
+                            "    imag:\n      file: train"));
   const CliRun run = Hyperc({"check", path, "--model", Recipe(kModel)});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.err, AllOf(HasSubstr("data.inputs has no data for the model's input 'image'"),
-                             HasSubstr("data.inputs names 'imgae'"),
+                             HasSubstr("data.inputs names 'imag'"),
                              HasSubstr("did you mean 'image'?"), HasSubstr(path + ":")));
+}
+
+// An input of which only the shape counts has no room for data.
+TEST(Check, DataForAnInputThatNothingReads) {
+  onnx::ModelProto model;
+  ASSERT_TRUE(model.ParseFromString(ReadBytes(Recipe(kModel))));
+  *model.mutable_graph()->add_input() = model.graph().input(0);
+  model.mutable_graph()->mutable_input(1)->set_name("mask");
+  WriteBytes(Scratch("mask.onnx"), model.SerializeAsString());
+  const std::string path = Scratch("mask.yaml");
+  WriteBytes(path, GoodStrategy());
+  const CliRun without = Hyperc({"check", path, "--model", Scratch("mask.onnx")});
+  EXPECT_EQ(without.exit_code, 0) << without.err;
+  WriteBytes(path, Replaced(GoodStrategy(), "    labels: {file: train",
+                            "    mask: {file: m.gz}\n    labels: {file: train"));
+  const CliRun with = Hyperc({"check", path, "--model", Scratch("mask.onnx")});
+  EXPECT_EQ(with.exit_code, 1);
+  EXPECT_THAT(with.err, AllOf(HasSubstr("nothing that is computed depends on"), HasSubstr("'mask'"),
+                              HasSubstr(path + ":")));
 }
 
 TEST(Check, ALossOfTheWrongTypeSaysWhatItIs) {
   const std::string path = Scratch("scalar.yaml");
-  WriteBytes(path, Replaced(GoodStrategy(),
-                            "loss: {kind: cross_entropy, logits: logits, labels: labels}",
-                            "loss: {output: logits}"));
+  WriteBytes(path,
+             Replaced(GoodStrategy(), "loss: {kind: cross_entropy, logits: logits, labels: labels}",
+                      "loss: {output: logits}"));
   const CliRun run = Hyperc({"check", path, "--model", Recipe(kModel)});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.err, AllOf(HasSubstr(At(path, "logits}")), HasSubstr("a scalar is expected"),

@@ -14,8 +14,8 @@ struct CliRun {
   std::string err;     // stderr
 };
 
-// Arguments as given, without a shell. The program starts in the scratch folder, with a kernel cache
-// of its own below it and no launcher's variables. Killed after five minutes.
+// Arguments as given, without a shell. The program starts in the scratch folder, with its kernel
+// cache below it and no launcher's variables. Killed after five minutes.
 CliRun Hyperc(const std::vector<std::string>& arguments);
 CliRun Hyperrun(const std::vector<std::string>& arguments);
 // With another kernel cache (a folder in the scratch folder).

@@ -16,8 +16,7 @@ TEST(Help, IsGolden) {
   EXPECT_EQ(all.exit_code, 0);
   EXPECT_EQ(all.err, "");
   ExpectGolden("hyperc.txt", all.out);
-  for (const char* command :
-       {"inspect", "check", "compile", "show", "ops", "schema", "export"}) {
+  for (const char* command : {"inspect", "check", "compile", "show", "ops", "schema", "export"}) {
     EXPECT_THAT(all.out, HasSubstr(std::string("\n  ") + command + " ")) << command;
     const CliRun one = Hyperc({command, "--help"});
     EXPECT_EQ(one.exit_code, 0) << command;
@@ -42,7 +41,8 @@ TEST(Usage, WrongCommandLinesAreCodeTwo) {
   };
   const std::vector<Case> hyperc = {
       {{}, "subcommand is required"},
-      {{"trian"}, "trian"},
+      {{"chekc"}, "there is no command 'chekc'"},
+      {{"inspec", "m.onnx"}, "did you mean 'inspect'?"},
       {{"inspect"}, "MODEL"},
       {{"inspect", "m.onnx", "--fromat", "json"}, "--fromat"},
       {{"inspect", "m.onnx", "--format", "xml"}, "xml"},

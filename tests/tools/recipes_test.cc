@@ -64,8 +64,8 @@ TEST_P(RecipeTest, CompilesTwiceToTheSameBytes) {
 
 TEST_P(RecipeTest, HasAHeaderAndTheSchemaLine) {
   const std::string text = ReadBytes(Recipe(GetParam()));
-  EXPECT_TRUE(text.starts_with(
-      "# yaml-language-server: $schema=../../docs/strategy.schema.json\n#\n# "));
+  EXPECT_TRUE(
+      text.starts_with("# yaml-language-server: $schema=../../docs/strategy.schema.json\n#\n# "));
   EXPECT_THAT(text, HasSubstr("hyperc compile recipes/"));
   EXPECT_TRUE(fs::exists(fs::path(Model()).parent_path() / "export.py"));
 }
@@ -97,7 +97,8 @@ TEST(Show, TablesFitInAHundredColumns) {
       ASSERT_EQ(run.exit_code, 0) << run.err;
       std::istringstream lines(run.out);
       int count = 0;
-      for (std::string line; std::getline(lines, line); ++count) EXPECT_LE(line.size(), 100u) << line;
+      for (std::string line; std::getline(lines, line); ++count)
+        EXPECT_LE(line.size(), 100u) << line;
       EXPECT_GT(count, 8);
     }
   }

@@ -1,11 +1,17 @@
 #include "tools/driver/compile_job.h"
 
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include "base/strings.h"
 #include "codegen/checker.h"
 #include "codegen/report.h"
+#include "codegen/validate.h"
 #include "frontend/onnx/export.h"
 #include "ir/pass.h"
 #include "ir/text.h"
@@ -120,6 +126,43 @@ Result<std::vector<program::LossTerm>> LossTermsOf(const ir::ForwardModel& forwa
   return out;
 }
 
+bool IsWeight(const ir::Function& function, ir::ValueId value) {
+  const int argument = function.ArgumentIndex(value);
+  if (argument < 0) return false;
+  const ir::ArgumentKind kind = function.arguments()[static_cast<size_t>(argument)].kind;
+  return kind == ir::ArgumentKind::kParameter || kind == ir::ArgumentKind::kFrozen;
+}
+
+// Inputs whose values are indices into weights, with the smallest extent that they index: the
+// loader refuses data that would read beside a table.
+std::map<std::string, int64_t> IndexInputsOf(const ir::Module& module) {
+  static const std::set<std::string_view> kKeepValues = {"reshape", "transpose", "broadcast",
+                                                         "copy", "cast"};
+  std::map<std::string, int64_t> extents;
+  for (const ir::Function& function : module.functions) {
+    for (const ir::NodeId id : function.order()) {
+      const ir::Node& node = function.node(id);
+      if (node.op->name != "gather" || !IsWeight(function, node.inputs[0])) continue;
+      ir::ValueId value = node.inputs[1];
+      for (ir::NodeId producer = function.value(value).producer; producer.valid();
+           producer = function.value(value).producer) {
+        const ir::Node& from = function.node(producer);
+        if (!kKeepValues.contains(from.op->name)) break;
+        value = from.inputs[0];
+      }
+      const int argument = function.ArgumentIndex(value);
+      if (argument < 0) continue;
+      const ir::Argument& input = function.arguments()[static_cast<size_t>(argument)];
+      if (input.kind != ir::ArgumentKind::kInput) continue;
+      const ir::TensorType& table = function.type(node.inputs[0]);
+      const int64_t extent = table.dims[static_cast<size_t>(node.attributes.Int("axis"))];
+      const auto [it, fresh] = extents.emplace(input.name, extent);
+      if (!fresh) it->second = std::min(it->second, extent);
+    }
+  }
+  return extents;
+}
+
 struct BuiltModule {
   ir::Module module;
   onnx_frontend::ParameterPlan plan;
@@ -134,7 +177,6 @@ Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
   HYPER_ASSIGN_OR_RETURN(
       onnx_frontend::ImportedModel imported,
       onnx_frontend::Import(model, ImportOptionsOf(strategy), diagnostics));
-  if (diagnostics->error_count() > errors) return diagnostics->ToStatus();
   BuiltModule built;
   built.plan = std::move(imported.plan);
   if (strategy.train) {
@@ -149,6 +191,8 @@ Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
     built.module = std::move(imported.forward.module);
   }
   HYPER_RETURN_IF_ERROR(ir::RunPipeline(kSimplify, built.module, {}, nullptr));
+  CheckDataInputs(model, built.module, strategy, diagnostics);
+  if (diagnostics->error_count() > errors) return diagnostics->ToStatus();
   return built;
 }
 
@@ -221,7 +265,17 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
                          codegen::CompileCpuKernels(placed, kernel_options, &symbols));
   HYPER_ASSIGN_OR_RETURN(program::Program program, codegen::BuildProgram(placed, symbols));
   HYPER_RETURN_IF_ERROR(codegen::CheckProgram(placed, program));
+  if (program.arena_bytes() > codegen::kMaxArenaBytes) {
+    return ResourceExhausted(fmt::format(
+        "one rank would need {}; at most {} can be planned: lower the extents in model.dims",
+        FormatBytes(program.arena_bytes()), FormatBytes(codegen::kMaxArenaBytes)));
+  }
   for (const program::LossTerm& term : built->losses) *program.add_losses() = term;
+  for (const auto& [name, extent] : IndexInputsOf(built->module)) {
+    program::IndexInput* input = program.add_index_inputs();
+    input->set_name(name);
+    input->set_extent(extent);
+  }
   program.set_training(strategy.train.has_value());
   program.set_reduce_at_end(!strategy.data_parallel.overlap);
 

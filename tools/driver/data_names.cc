@@ -45,6 +45,13 @@ WantedData WantedBy(const onnx_frontend::LoadedModel& model, const strategy::Str
   return wanted;
 }
 
+// The section that lacks data for `name`, or empty.
+std::string SectionWithout(const strategy::DataConfig& data, const std::string& name) {
+  if (!strategy::TrainSource(data).inputs.contains(name)) return "data.inputs";
+  const std::optional<strategy::DataSource> eval = strategy::EvalSource(data);
+  return eval && !eval->inputs.contains(name) ? "data.eval.inputs" : "";
+}
+
 }  // namespace
 
 void CheckDataNames(const onnx_frontend::LoadedModel& model, const strategy::Strategy& strategy,
@@ -55,33 +62,53 @@ void CheckDataNames(const onnx_frontend::LoadedModel& model, const strategy::Str
   const auto check_known = [&](const std::string& section, const auto& inputs) {
     for (const auto& [name, input] : inputs) {
       if (wanted.Has(name)) continue;
-      diagnostics->Error(strategy.LocationOf(section + "." + name),
-                         fmt::format("{} names '{}', which is no input of the model and no label "
-                                     "of a loss; there are {}",
-                                     section, name,
-                                     wanted.names.empty() ? "none" : Join(wanted.names, ", ")),
-                         DidYouMean(name, wanted.names));
+      diagnostics->Error(
+          strategy.LocationOf(section + "." + name),
+          fmt::format("{} names '{}', which is no input of the model and no label "
+                      "of a loss; there are {}",
+                      section, name, wanted.names.empty() ? "none" : Join(wanted.names, ", ")),
+          DidYouMean(name, wanted.names));
     }
   };
   check_known("data.inputs", data.inputs);
   if (data.eval) check_known("data.eval.inputs", data.eval->inputs);
 
-  const strategy::DataSource train = strategy::TrainSource(data);
-  const std::optional<strategy::DataSource> eval = strategy::EvalSource(data);
-  for (const std::string& name : wanted.names) {
-    const bool for_training = train.inputs.contains(name);
-    if (for_training && (!eval || eval->inputs.contains(name))) continue;
-    const std::string section = for_training ? "data.eval.inputs" : "data.inputs";
-    const auto key = wanted.loss_keys.find(name);
-    if (key != wanted.loss_keys.end()) {
-      diagnostics->Error(strategy.LocationOf(key->second),
-                         fmt::format("'{}' is no tensor of the model and {} has no data for it",
-                                     name, section),
-                         fmt::format("name an entry of {}, or add '{}' there", section, name));
-    } else {
+  for (const auto& [name, key] : wanted.loss_keys) {
+    const std::string section = SectionWithout(data, name);
+    if (section.empty()) continue;
+    diagnostics->Error(
+        strategy.LocationOf(key),
+        fmt::format("'{}' is no tensor of the model and {} has no data for it", name, section),
+        fmt::format("name an entry of {}, or add '{}' there", section, name));
+  }
+}
+
+void CheckDataInputs(const onnx_frontend::LoadedModel& model, const ir::Module& module,
+                     const strategy::Strategy& strategy, Diagnostics* diagnostics) {
+  if (!strategy.launch.data) return;
+  const strategy::DataConfig& data = *strategy.launch.data;
+  std::set<std::string> used;
+  for (const ir::Function& function : module.functions) {
+    const std::vector<std::vector<ir::NodeId>> users = function.ComputeUsers();
+    for (const ir::Argument& argument : function.arguments()) {
+      if (argument.kind != ir::ArgumentKind::kInput) continue;
+      if (!users[static_cast<size_t>(argument.value.index)].empty()) used.insert(argument.name);
+    }
+  }
+  for (const onnx::ValueInfoProto* input : model.inputs) {
+    const std::string& name = input->name();
+    const std::string section = SectionWithout(data, name);
+    if (used.contains(name) && !section.empty()) {
       diagnostics->Error(strategy.LocationOf(section),
                          fmt::format("{} has no data for the model's input '{}'", section, name),
                          fmt::format("add '{}' there", name));
+    } else if (!used.contains(name) && data.inputs.contains(name)) {
+      diagnostics->Error(
+          strategy.LocationOf("data.inputs." + name),
+          fmt::format("nothing that is computed depends on the values of the model's "
+                      "input '{}', so data cannot feed it",
+                      name),
+          fmt::format("remove '{}'", name));
     }
   }
 }

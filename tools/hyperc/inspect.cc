@@ -26,8 +26,9 @@ Status Inspect(const InspectOptions& options) {
     const size_t equals = dim.find('=');
     int64_t extent = 0;
     const char* end = dim.data() + dim.size();
-    if (equals == std::string::npos ||
-        std::from_chars(dim.data() + equals + 1, end, extent).ptr != end || extent < 0) {
+    const bool has_both = equals != std::string::npos && equals > 0 && equals + 1 < dim.size();
+    if (!has_both || std::from_chars(dim.data() + equals + 1, end, extent).ptr != end ||
+        extent < 1) {
       return InvalidArgument(fmt::format("--dim '{}': write NAME=EXTENT, such as batch=16", dim));
     }
     import.dims[dim.substr(0, equals)] = extent;

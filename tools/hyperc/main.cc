@@ -1,7 +1,12 @@
 // hyperc: command line of the compiler. Parses, calls the libraries, maps Status to an exit code.
+#include <algorithm>
 #include <cstdio>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
+
+#include "base/strings.h"
 
 #include "tools/hyperc/commands.h"
 
@@ -16,6 +21,28 @@ void WriteNotes(const Diagnostics& diagnostics) {
 
 namespace {
 
+std::vector<std::string> CommandNames(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  return names;
+}
+
+bool IsCommand(const CLI::App& app, const std::string& word) {
+  const std::vector<std::string> names = CommandNames(app);
+  return std::find(names.begin(), names.end(), word) != names.end();
+}
+
+// The parser would only say that a command is missing.
+int UnknownCommand(const CLI::App& app, const std::string& word) {
+  const std::vector<std::string> names = CommandNames(app);
+  const std::string hint = DidYouMean(word, names);
+  WriteErr(fmt::format("hyperc: error: there is no command '{}'; {}{}commands are {}\n", word, hint,
+                       hint.empty() ? "" : " ", Join(names, ", ")));
+  return 2;
+}
+
 int Main(int argc, char** argv) {
   CLI::App app{"Compiles an ONNX model and a strategy into a bundle that hyperrun trains."};
   app.name("hyperc");
@@ -25,6 +52,9 @@ int Main(int argc, char** argv) {
   for (const auto add : {AddInspect, AddCheck, AddCompile, AddShow, AddOps, AddSchema, AddExport}) {
     Command command = add(app);
     commands.emplace_back(app.get_subcommands(nullptr).back(), std::move(command));
+  }
+  if (argc > 1 && argv[1][0] != '-' && !IsCommand(app, argv[1])) {
+    return UnknownCommand(app, argv[1]);
   }
   try {
     app.parse(argc, argv);

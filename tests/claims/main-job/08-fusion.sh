@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Fusion in the plans of the benchmark models.
+# speed: slow
+#> Fusion: no pair of neighbouring elementwise ops stays unfused in the ResNet-18 and GPT-2 plans
+#> without a stated reason; bytes moved by generated kernels at most 1.2 x the lower bound of their
+#> groups.
+# shellcheck source=tests/claims/lib.sh
+. "${HYPER_SOURCE}/tests/claims/lib.sh"
+
+if ! have_oracle; then
+  echo 'not-run the models come from bench/export.py: needs scripts/setup.sh --oracle'
+  exit 0
+fi
+cd "${WORK}"
+for model in resnet18 gpt2; do
+  "${oracle}" "${HYPER_SOURCE}/bench/export.py" "${model}" "${WORK}/${model}" >export.log 2>&1
+  "${hyperc}" compile "${model}/model.onnx" -s "${model}/strategy.yaml" -o job.bundle >compile.log
+  "${oracle}" "${HYPER_SOURCE}/tests/claims/fusion_figures.py" "${model}" job.bundle/plan.json \
+    >figures.log
+  cat figures.log
+  figure() { awk -v name="${model}_$1" '$2 == name { print $3 }' figures.log; }
+  verdict "${model}: every unfused pair has a reason" [ "$(figure unfused_without_reason)" = 0 ]
+  verdict "${model}: all generated kernels together within 1.2 of the bound" \
+    holds "$(figure moved_to_bound) <= 1.2"
+  verdict "${model}: every kernel within 1.2 of its bound" [ "$(figure kernels_above_1.2)" = 0 ]
+  rm -rf job.bundle "${model}"
+done
