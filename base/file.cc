@@ -100,8 +100,8 @@ class PosixFileSystem : public FileSystem {
         return ErrnoStatus(errno, "cannot read", path);
       }
       if (got == 0) {
-        return DataLoss(fmt::format("'{}' ends at byte {}, {} more expected", path, offset,
-                                    out.size()));
+        return DataLoss(
+            fmt::format("'{}' ends at byte {}, {} more expected", path, offset, out.size()));
       }
       out = out.subspan(static_cast<size_t>(got));
       offset += got;

@@ -80,8 +80,16 @@ bool GlobMatch(std::string_view pattern, std::string_view text) {
 
 Result<int64_t> ParseBytes(std::string_view text) {
   static constexpr std::array<std::pair<std::string_view, double>, 10> kUnits = {{
-      {"KiB", 1024.0}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}, {"TiB", 1099511627776.0},
-      {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1.0}, {"", 1.0},
+      {"KiB", 1024.0},
+      {"MiB", 1048576.0},
+      {"GiB", 1073741824.0},
+      {"TiB", 1099511627776.0},
+      {"kB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"TB", 1e12},
+      {"B", 1.0},
+      {"", 1.0},
   }};
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -94,9 +102,8 @@ Result<int64_t> ParseBytes(std::string_view text) {
       }
     }
   }
-  return InvalidArgument(
-      fmt::format("'{}' is not a size; write a number with B, KiB, MiB, GiB, TiB, kB, MB, GB or TB",
-                  text));
+  return InvalidArgument(fmt::format(
+      "'{}' is not a size; write a number with B, KiB, MiB, GiB, TiB, kB, MB, GB or TB", text));
 }
 
 std::string FormatBytes(int64_t bytes) {

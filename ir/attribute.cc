@@ -18,8 +18,8 @@ const T& Get(const Attributes& attributes, std::string_view name) {
 }  // namespace
 
 std::string_view AttributeKindName(AttributeKind kind) {
-  static constexpr std::array<std::string_view, 8> kNames = {
-      "int", "float", "bool", "string", "dims", "dtype", "expr", "tensor"};
+  static constexpr std::array<std::string_view, 8> kNames = {"int",  "float", "bool", "string",
+                                                             "dims", "dtype", "expr", "tensor"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -150,8 +150,7 @@ Result<Dims> BroadcastDims(const Dims& a, const Dims& b) {
     if (x != y && x != 1 && y != 1) {
       return InvalidArgument("shapes " + FormatDims(a) + " and " + FormatDims(b) +
                              " do not broadcast: extents " + std::to_string(x) + " and " +
-                             std::to_string(y) + " in dim " + std::to_string(i) +
-                             " from the end");
+                             std::to_string(y) + " in dim " + std::to_string(i) + " from the end");
     }
     out[out.size() - 1 - i] = x == 1 ? y : x;
   }

@@ -322,8 +322,8 @@ Expr ReplaceDType(const Expr& expr, DType from, DType to) {
     switch (n.op) {
       case ScalarOp::kInput: map[i] = e.Input(n.input, dtype); break;
       case ScalarOp::kConstant:
-        map[i] = IsFloat(n.dtype) ? e.Constant(dtype, n.float_value)
-                                  : e.ConstantInt(dtype, n.int_value);
+        map[i] =
+            IsFloat(n.dtype) ? e.Constant(dtype, n.float_value) : e.ConstantInt(dtype, n.int_value);
         break;
       case ScalarOp::kCast: map[i] = e.Cast(dtype, arg(0)); break;
       case ScalarOp::kSelect: map[i] = e.Select(arg(0), arg(1), arg(2)); break;

@@ -173,8 +173,8 @@ Result<std::optional<Expr>> Differentiator::Run() {
         case ScalarOp::kCast: value = e_.Cast(n.dtype, arg(0)); break;
         case ScalarOp::kSelect: value = e_.Select(arg(0), arg(1), arg(2)); break;
         default:
-          value = InfoOf(n.op).arity == 1 ? e_.Unary(n.op, arg(0))
-                                          : e_.Binary(n.op, arg(0), arg(1));
+          value =
+              InfoOf(n.op).arity == 1 ? e_.Unary(n.op, arg(0)) : e_.Binary(n.op, arg(0), arg(1));
       }
     }
     values_.push_back(value);

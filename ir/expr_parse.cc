@@ -180,10 +180,10 @@ std::string Expr::ToString() const {
       continue;
     }
     if (n.op == ScalarOp::kConstant) {
-      text[i] = dtype + "(" +
-                (IsFloat(n.dtype) ? FloatText(n.dtype, n.float_value)
-                                  : IntText(n.dtype, n.int_value)) +
-                ")";
+      text[i] =
+          dtype + "(" +
+          (IsFloat(n.dtype) ? FloatText(n.dtype, n.float_value) : IntText(n.dtype, n.int_value)) +
+          ")";
       continue;
     }
     text[i] = n.op == ScalarOp::kCast ? "cast." + dtype : std::string(InfoOf(n.op).name);

@@ -6,15 +6,15 @@
 namespace hyper::ir {
 
 std::string_view RoleName(Role role) {
-  static constexpr std::array<std::string_view, 4> kNames = {"forward", "input_grad",
-                                                             "weight_grad", "update"};
+  static constexpr std::array<std::string_view, 4> kNames = {"forward", "input_grad", "weight_grad",
+                                                             "update"};
   return kNames[static_cast<size_t>(role)];
 }
 
 std::string_view ArgumentKindName(ArgumentKind kind) {
-  static constexpr std::array<std::string_view, 9> kNames = {
-      "input",     "parameter", "frozen", "state", "gradient",
-      "statistic", "optimizer", "scalar", "rng"};
+  static constexpr std::array<std::string_view, 9> kNames = {"input",     "parameter", "frozen",
+                                                             "state",     "gradient",  "statistic",
+                                                             "optimizer", "scalar",    "rng"};
   return kNames[static_cast<size_t>(kind)];
 }
 

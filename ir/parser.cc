@@ -204,9 +204,9 @@ Status ModuleParser::ParseNode(Function& f) {
       const size_t start = lexer_.Position();
       const std::string name(lexer_.Word());
       if (name.empty() || attributes.Has(name)) {
-        return lexer_.Error(name.empty() ? "expected an attribute name"
-                                         : "attribute '" + name + "' occurs twice",
-                            start);
+        return lexer_.Error(
+            name.empty() ? "expected an attribute name" : "attribute '" + name + "' occurs twice",
+            start);
       }
       HYPER_RETURN_IF_ERROR(lexer_.Expect("="));
       HYPER_ASSIGN_OR_RETURN(Attribute value, ParseAttribute(lexer_, input_dtypes));
@@ -220,8 +220,8 @@ Status ModuleParser::ParseNode(Function& f) {
   const Result<std::vector<TensorType>> types = InferChecked(*op, input_types, attributes);
   if (!types.ok()) return lexer_.Error(types.status().message(), op_position);
   if (types->size() != outputs.size()) {
-    return lexer_.Error("op '" + op_name + "' has " + std::to_string(types->size()) +
-                            " results, " + std::to_string(outputs.size()) + " are named",
+    return lexer_.Error("op '" + op_name + "' has " + std::to_string(types->size()) + " results, " +
+                            std::to_string(outputs.size()) + " are named",
                         op_position);
   }
   for (size_t i = 0; i < outputs.size(); ++i) {

@@ -92,8 +92,8 @@ void PrintFunction(const Function& f, const std::string& indent, std::string& ou
   out += indent + "  return";
   for (size_t i = 0; i < f.results().size(); ++i) {
     const FunctionResult& r = f.results()[i];
-    out += (i > 0 ? ",\n" : "\n") + indent + "    " + names.Use(r.value) + " as " +
-           QuoteText(r.name);
+    out +=
+        (i > 0 ? ",\n" : "\n") + indent + "    " + names.Use(r.value) + " as " + QuoteText(r.name);
     if (r.alias_argument >= 0) out += " alias " + std::to_string(r.alias_argument);
   }
   out += "\n" + indent + "}\n";

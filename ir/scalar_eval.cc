@@ -199,13 +199,12 @@ Scalar EvaluateScalar(ScalarOp op, DType dtype, std::span<const Scalar> args) {
     if (is_float) {
       const double x = args[0].f;
       const double y = args[1].f;
-      result = CompareOp(op, x < y, x == y, x > y);
+      result = CompareOp(op, x<y, x == y, x> y);
     } else {
       const int64_t x = args[0].i;
       const int64_t y = args[1].i;
-      const bool less = dtype == DType::kU64
-                            ? static_cast<uint64_t>(x) < static_cast<uint64_t>(y)
-                            : x < y;
+      const bool less =
+          dtype == DType::kU64 ? static_cast<uint64_t>(x) < static_cast<uint64_t>(y) : x < y;
       result = CompareOp(op, less, x == y, !less && x != y);
     }
     return {0, result ? 1 : 0};

@@ -15,8 +15,19 @@ struct DTypeInfo {
 };
 // In enum order.
 constexpr std::array<DTypeInfo, 13> kDTypes = {{
-    {"f32", 4}, {"f64", 8}, {"f16", 2}, {"bf16", 2}, {"i8", 1}, {"i16", 2}, {"i32", 4},
-    {"i64", 8}, {"u8", 1}, {"u16", 2}, {"u32", 4}, {"u64", 8}, {"bool", 1},
+    {"f32", 4},
+    {"f64", 8},
+    {"f16", 2},
+    {"bf16", 2},
+    {"i8", 1},
+    {"i16", 2},
+    {"i32", 4},
+    {"i64", 8},
+    {"u8", 1},
+    {"u16", 2},
+    {"u32", 4},
+    {"u64", 8},
+    {"bool", 1},
 }};
 
 template <typename T>
@@ -71,9 +82,9 @@ std::string TensorType::ToString() const {
 }
 
 HostTensor::HostTensor(TensorType type, std::span<const std::byte> data) : type_(std::move(type)) {
-  HYPER_CHECK(static_cast<int64_t>(data.size()) == type_.bytes(),
-              "tensor of type " + type_.ToString() + " given " + std::to_string(data.size()) +
-                  " bytes");
+  HYPER_CHECK(
+      static_cast<int64_t>(data.size()) == type_.bytes(),
+      "tensor of type " + type_.ToString() + " given " + std::to_string(data.size()) + " bytes");
   // operator new aligns for every element type.
   std::shared_ptr<std::byte[]> copy(new std::byte[std::max<size_t>(data.size(), 1)]);
   if (!data.empty()) std::memcpy(copy.get(), data.data(), data.size());

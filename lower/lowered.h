@@ -128,11 +128,11 @@ struct LowerOptions {
 };
 
 // Contracts of library kernels, operand order:
-//   onednn.matmul (dot)                 a, b, y [, workspace]
-//   onednn.conv (conv)                  x, w, y, workspace;  conv_grad_input: g, w, dx, workspace;
-//                                       conv_grad_weight: g, x, dw, workspace
-//   onednn.* of other ops               inputs in core-op order, outputs in core-op order, workspace
-// Update ops (sgd, momentum, adam, running_update, ...) are generated kernels.
+//   onednn.matmul (dot)                 a, b, y
+//   onednn.conv                         conv: x, w, y; conv_grad_input: g, w, dx;
+//                                       conv_grad_weight: g, x, dw
+// The library's scratch memory is the runtime's (one block per executor, sized at load).
+// Update ops (sgd, momentum, adam, running_update, ...) are generated kernels of form "map".
 Result<LoweredModule> Lower(const ir::Module& module, const LowerOptions& options);
 
 }  // namespace hyper::lower

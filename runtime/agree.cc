@@ -22,8 +22,8 @@ Status AgreeOn(Communicator* communicator, const Status& status) {
         std::from_chars(all[rank].data(), all[rank].data() + all[rank].size(), code);
     const std::string message(error == std::errc() ? end + 1 : all[rank].data());
     // What fails alike everywhere is no matter of one rank.
-    const bool everywhere = std::count(all.begin(), all.end(), all[rank]) ==
-                            static_cast<int64_t>(all.size());
+    const bool everywhere =
+        std::count(all.begin(), all.end(), all[rank]) == static_cast<int64_t>(all.size());
     const Status first(static_cast<StatusCode>(code), message);
     return everywhere ? first : first.WithContext(fmt::format("rank {}", rank));
   }

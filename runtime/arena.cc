@@ -17,8 +17,8 @@ Result<std::unique_ptr<Arena>> Arena::Create(int64_t bytes) {
   void* data = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return ResourceExhausted(fmt::format("cannot map the arena of {}: {}", FormatBytes(bytes),
-                                         std::strerror(errno)));
+    return ResourceExhausted(
+        fmt::format("cannot map the arena of {}: {}", FormatBytes(bytes), std::strerror(errno)));
   }
   ::madvise(data, static_cast<size_t>(mapped), MADV_HUGEPAGE);
   return std::unique_ptr<Arena>(new Arena(static_cast<char*>(data), bytes, mapped));

@@ -82,8 +82,7 @@ OverlapFigures MeasureOverlap(std::span<const ReduceRecord> records, int64_t bac
   for (const ReduceRecord& record : records) {
     const int64_t duration = record.end_ns - record.begin_ns;
     figures.reduce += duration;
-    figures.hidden +=
-        std::clamp<int64_t>(backward_end_ns - record.begin_ns, 0, duration);
+    figures.hidden += std::clamp<int64_t>(backward_end_ns - record.begin_ns, 0, duration);
     const int64_t best_begin = std::max(free_at, record.queued_ns);
     free_at = best_begin + duration;
     figures.coverable += std::clamp<int64_t>(backward_end_ns - best_begin, 0, duration);

@@ -63,9 +63,11 @@ Json SliceOf(const program::Slot& slot, const char* file) {
   for (const int64_t extent : type.dims) box.push_back({0, extent});
   std::vector<int> order(type.dims.size());
   std::iota(order.begin(), order.end(), 0);
-  return {{"name", slot.name()}, {"storage", StorageName(slot.storage())}, {"slot", slot.slot()},
-          {"dtype", ir::DTypeName(type.dtype)}, {"shape", type.dims}, {"box", box},
-          {"order", order}, {"file", file}, {"key", KeyOf(slot)}};
+  return {{"name", slot.name()}, {"storage", StorageName(slot.storage())},
+          {"slot", slot.slot()}, {"dtype", ir::DTypeName(type.dtype)},
+          {"shape", type.dims},  {"box", box},
+          {"order", order},      {"file", file},
+          {"key", KeyOf(slot)}};
 }
 
 // Writes the slots that `wanted` picks into one file and lists them in the manifest.
@@ -75,11 +77,11 @@ Status WriteTensors(FileSystem* fs, const std::string& folder, const char* file,
   std::vector<SafetensorsEntry> entries;
   for (const program::Slot& slot : executor.program().slots()) {
     if (!wanted(slot.storage())) continue;
-    entries.push_back({KeyOf(slot), TypeOf(slot.place()),
-                       [&executor, &slot](std::span<std::byte> out) {
-                         executor.ReadOperand(slot.place(), out);
-                         return Status::Ok();
-                       }});
+    entries.push_back(
+        {KeyOf(slot), TypeOf(slot.place()), [&executor, &slot](std::span<std::byte> out) {
+           executor.ReadOperand(slot.place(), out);
+           return Status::Ok();
+         }});
     (*manifest)["tensors"].push_back(SliceOf(slot, file));
   }
   if (entries.empty()) return Status::Ok();
@@ -91,11 +93,11 @@ Status WriteTensors(FileSystem* fs, const std::string& folder, const char* file,
 
 Status WriteFolder(FileSystem* fs, const std::string& folder, const CheckpointInfo& info,
                    const Executor& executor) {
-  Json manifest = {{"format", kFormat}, {"version", kCheckpointVersion}, {"model", info.model},
-                   {"step", info.step}, {"position", info.position}, {"seed", info.seed},
-                   {"files", Json::object()}, {"tensors", Json::array()}};
-  HYPER_RETURN_IF_ERROR(
-      WriteTensors(fs, folder, kModelFile, executor, IsModelStorage, &manifest));
+  Json manifest = {{"format", kFormat},         {"version", kCheckpointVersion},
+                   {"model", info.model},       {"step", info.step},
+                   {"position", info.position}, {"seed", info.seed},
+                   {"files", Json::object()},   {"tensors", Json::array()}};
+  HYPER_RETURN_IF_ERROR(WriteTensors(fs, folder, kModelFile, executor, IsModelStorage, &manifest));
   HYPER_RETURN_IF_ERROR(WriteTensors(
       fs, folder, kOptimizerFile, executor,
       [](program::Storage storage) { return storage == program::OPTIMIZER; }, &manifest));
@@ -110,8 +112,10 @@ Status CheckSlice(const Json& slice, const ir::HostTensor& tensor, const std::st
   Json box = Json::array();
   for (const int64_t extent : shape) box.push_back({0, extent});
   if (slice.at("box") != box || slice.at("order").get<std::vector<int>>() != order) {
-    return Unimplemented(fmt::format("{}: it is stored in parts or another order, which this "
-                                     "version does not read", where));
+    return Unimplemented(
+        fmt::format("{}: it is stored in parts or another order, which this "
+                    "version does not read",
+                    where));
   }
   const std::string dtype = slice.at("dtype").get<std::string>();
   if (tensor.type().dims != shape || ir::DTypeName(tensor.type().dtype) != dtype) {
@@ -125,8 +129,8 @@ Result<NamedTensors> ReadFile(FileSystem* fs, const std::string& path, const Jso
   HYPER_ASSIGN_OR_RETURN(std::string text, fs->ReadAll(path, kFileLimit));
   const int64_t bytes = entry.at("bytes").get<int64_t>();
   if (static_cast<int64_t>(text.size()) != bytes) {
-    return DataLoss(fmt::format("'{}' has {} bytes, the manifest says {}", path, text.size(),
-                                bytes));
+    return DataLoss(
+        fmt::format("'{}' has {} bytes, the manifest says {}", path, text.size(), bytes));
   }
   if (Sha256Hex(text) != entry.at("sha256").get<std::string>()) {
     return DataLoss(fmt::format("'{}' is damaged: its SHA-256 differs from the manifest", path));
@@ -183,8 +187,7 @@ Result<LoadedCheckpoint> ReadFolder(FileSystem* fs, const std::string& folder,
 }
 
 // Wrong types inside a manifest surface as exceptions of the JSON library.
-Result<LoadedCheckpoint> TryFolder(FileSystem* fs, const std::string& folder,
-                                   bool with_optimizer) {
+Result<LoadedCheckpoint> TryFolder(FileSystem* fs, const std::string& folder, bool with_optimizer) {
   try {
     return ReadFolder(fs, folder, with_optimizer);
   } catch (const nlohmann::json::exception& e) {
@@ -232,9 +235,10 @@ Status CheckFits(const NamedTensors& tensors, const program::Slot& slot, const s
   const ir::TensorType type = TypeOf(slot.place());
   const auto found = tensors.find(KeyOf(slot));
   if (found == tensors.end()) {
-    return FailedPrecondition(fmt::format("checkpoint '{}' has no {} '{}', which the bundle needs; "
-                                          "it belongs to another model or optimizer",
-                                          path, StorageName(slot.storage()), KeyOf(slot)));
+    return FailedPrecondition(
+        fmt::format("checkpoint '{}' has no {} '{}', which the bundle needs; "
+                    "it belongs to another model or optimizer",
+                    path, StorageName(slot.storage()), KeyOf(slot)));
   }
   if (found->second.type() != type) {
     return FailedPrecondition(fmt::format("checkpoint '{}': '{}' is {}, the bundle has {}", path,

@@ -37,8 +37,7 @@ int64_t ArgMax(const T* values, int64_t classes, int64_t stride) {
 
 }  // namespace
 
-Result<std::unique_ptr<Evaluator>> Evaluator::Create(Executor* executor,
-                                                     Communicator* communicator,
+Result<std::unique_ptr<Evaluator>> Evaluator::Create(Executor* executor, Communicator* communicator,
                                                      const RankTable& ranks) {
   std::unique_ptr<Evaluator> evaluator(new Evaluator(executor, communicator));
   HYPER_RETURN_IF_ERROR(evaluator->FindParts(ranks));
@@ -155,8 +154,8 @@ Status Evaluator::RunMicroBatch(const Dataset& dataset, int64_t first, int64_t r
   for (size_t input = 0; input < inputs_.size(); ++input) {
     const int64_t bytes = inputs_[input].SampleBytes();
     for (int64_t row = 0; row < real; ++row) {
-      HYPER_RETURN_IF_ERROR(dataset.Read(static_cast<int>(input), first + row,
-                                         buffers_[input].data() + row * bytes));
+      HYPER_RETURN_IF_ERROR(
+          dataset.Read(static_cast<int>(input), first + row, buffers_[input].data() + row * bytes));
     }
     FillRows(input, real);
   }

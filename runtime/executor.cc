@@ -23,7 +23,7 @@ int64_t NowNs() {
 struct Step {
   std::unique_ptr<PreparedKernel> kernel;  // null for markers
   int bucket = -1;
-  int index = 0;                           // of the instruction, for messages
+  int index = 0;  // of the instruction, for messages
 };
 
 struct PreparedProgram {
@@ -34,8 +34,7 @@ struct PreparedProgram {
 
 class ProgramExecutor : public Executor {
  public:
-  ProgramExecutor(const ExecutorOptions& options)
-      : options_(options), team_(options.threads) {}
+  ProgramExecutor(const ExecutorOptions& options) : options_(options), team_(options.threads) {}
 
   Status Load(const codegen::BundleReader& bundle) {
     program_ = bundle.program();
@@ -73,8 +72,7 @@ class ProgramExecutor : public Executor {
     return scratch_.Allocate();
   }
 
-  Status Run(const std::string& subprogram,
-             const std::function<void(int)>& on_marker) override {
+  Status Run(const std::string& subprogram, const std::function<void(int)>& on_marker) override {
     const auto found = prepared_.find(subprogram);
     if (found == prepared_.end()) {
       return Internal(fmt::format("the bundle has no subprogram '{}'", subprogram));
@@ -90,9 +88,8 @@ class ProgramExecutor : public Executor {
       }
       const int64_t begin = sink_ != nullptr ? NowNs() : 0;
       if (Status status = step.kernel->Run(team_); !status.ok()) {
-        return status.WithContext(
-            fmt::format("{} instruction {} ({})", subprogram, step.index,
-                        prepared.program->instructions(step.index).source()));
+        return status.WithContext(fmt::format("{} instruction {} ({})", subprogram, step.index,
+                                              prepared.program->instructions(step.index).source()));
       }
       if (sink_ != nullptr) (*sink_)[static_cast<size_t>(step.index)] = {begin, NowNs()};
       if (prepared.poison) HYPER_RETURN_IF_ERROR(prepared.poison->After(step.index));
@@ -100,9 +97,7 @@ class ProgramExecutor : public Executor {
     return Status::Ok();
   }
 
-  bool Has(const std::string& subprogram) const override {
-    return prepared_.count(subprogram) > 0;
-  }
+  bool Has(const std::string& subprogram) const override { return prepared_.count(subprogram) > 0; }
   const program::Program& program() const override { return program_; }
   char* arena() override { return arena_->data(); }
   int64_t arena_bytes() const override { return program_.arena_bytes(); }
@@ -118,8 +113,7 @@ class ProgramExecutor : public Executor {
     HYPER_CHECK(static_cast<int64_t>(row_major.size()) == TypeOf(place).bytes(), place.name());
     CopyToDense(place, arena_->data(), row_major.data());
   }
-  void WriteOperand(const program::Operand& place,
-                    std::span<const std::byte> row_major) override {
+  void WriteOperand(const program::Operand& place, std::span<const std::byte> row_major) override {
     HYPER_CHECK(static_cast<int64_t>(row_major.size()) == TypeOf(place).bytes(), place.name());
     CopyFromDense(place, row_major.data(), arena_->data());
   }

@@ -29,8 +29,12 @@ class Job {
  public:
   Job(Executor* executor, std::string model, int ranks_per_replica, strategy::LaunchConfig launch,
       const JobOptions& options)
-      : executor_(executor), model_(std::move(model)), ranks_per_replica_(ranks_per_replica),
-        launch_(std::move(launch)), options_(options), communicator_(options.communicator) {}
+      : executor_(executor),
+        model_(std::move(model)),
+        ranks_per_replica_(ranks_per_replica),
+        launch_(std::move(launch)),
+        options_(options),
+        communicator_(options.communicator) {}
 
   Result<JobResult> Run() {
     HYPER_RETURN_IF_ERROR(AgreeOn(communicator_, Guard([&] { return Prepare(); })));
@@ -53,8 +57,8 @@ class Job {
 
   Status Prepare() {
     HYPER_RETURN_IF_ERROR(ApplyOverrides());
-    HYPER_ASSIGN_OR_RETURN(ranks_, RankTable::Create(model_, communicator_->size(),
-                                                     ranks_per_replica_));
+    HYPER_ASSIGN_OR_RETURN(ranks_,
+                           RankTable::Create(model_, communicator_->size(), ranks_per_replica_));
     if (!launch_.data) {
       return InvalidArgument("there is no data: the bundle was compiled without a 'data' block");
     }
@@ -63,8 +67,8 @@ class Job {
     HYPER_RETURN_IF_ERROR(PrepareEvaluation());
     if (options_.write_files && !options_.dry_run && IsRoot()) {
       HYPER_RETURN_IF_ERROR(options_.fs->MakeDirs(launch_.run.dir));
-      const std::string path = JoinPath(launch_.run.dir, options_.eval_only ? "eval.jsonl"
-                                                                            : "metrics.jsonl");
+      const std::string path =
+          JoinPath(launch_.run.dir, options_.eval_only ? "eval.jsonl" : "metrics.jsonl");
       HYPER_ASSIGN_OR_RETURN(metrics_, MetricsWriter::Create(options_.fs, path, start_.step));
     }
     return Status::Ok();
@@ -95,9 +99,10 @@ class Job {
     HYPER_RETURN_IF_ERROR(RestoreCheckpoint(loaded, executor_));
     for (const std::string& note : loaded.notes) notes_.push_back(note + "; using an older one");
     if (launch_.train && loaded.info.seed != launch_.train->seed) {
-      notes_.push_back(fmt::format("train.seed is {}, the checkpoint was trained with {}: the "
-                                   "order of samples changes", launch_.train->seed,
-                                   loaded.info.seed));
+      notes_.push_back(
+          fmt::format("train.seed is {}, the checkpoint was trained with {}: the "
+                      "order of samples changes",
+                      launch_.train->seed, loaded.info.seed));
     }
     start_.step = loaded.info.step;
     start_.position = loaded.info.position;
@@ -106,14 +111,17 @@ class Job {
 
   Status PrepareTraining() {
     if (!launch_.train) {
-      return FailedPrecondition("the bundle was compiled without a 'train' block; it can only "
-                                "evaluate");
+      return FailedPrecondition(
+          "the bundle was compiled without a 'train' block; it can only "
+          "evaluate");
     }
     const std::optional<int64_t> steps = options_.steps ? options_.steps : launch_.run.steps;
     if (!steps) return InvalidArgument("how many steps? Give --steps or set run.steps");
     if (*steps < start_.step) {
-      return InvalidArgument(fmt::format("the checkpoint is at step {}, the run ends at {}; ask "
-                                         "for more steps", start_.step, *steps));
+      return InvalidArgument(
+          fmt::format("the checkpoint is at step {}, the run ends at {}; ask "
+                      "for more steps",
+                      start_.step, *steps));
     }
     end_step_ = *steps;
     const program::Program& program = executor_->program();
@@ -243,10 +251,10 @@ class Job {
   }
 
   Status WriteTrace(const std::vector<TracedRun>& runs) {
-    const std::string path = communicator_->size() == 1
-                                 ? options_.trace
-                                 : fmt::format("{}.rank-{:04}", options_.trace,
-                                               communicator_->rank());
+    const std::string path =
+        communicator_->size() == 1
+            ? options_.trace
+            : fmt::format("{}.rank-{:04}", options_.trace, communicator_->rank());
     return WriteFileAtomic(options_.fs, path,
                            FormatTrace(executor_->program(), communicator_->rank(),
                                        trainer_->trace(), runs, trainer_->reduces()));
@@ -316,9 +324,8 @@ class Job {
 
 }  // namespace
 
-Result<JobResult> RunJobOn(Executor* executor, const std::string& model_name,
-                           int ranks_per_replica, strategy::LaunchConfig launch,
-                           const JobOptions& options) {
+Result<JobResult> RunJobOn(Executor* executor, const std::string& model_name, int ranks_per_replica,
+                           strategy::LaunchConfig launch, const JobOptions& options) {
   Job job(executor, model_name, ranks_per_replica, std::move(launch), options);
   return job.Run();
 }

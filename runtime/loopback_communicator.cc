@@ -29,8 +29,11 @@ struct Message {
 // State shared by the ranks of one job. All members after `options` are guarded by `mutex`.
 struct Hub {
   Hub(int rank_count, const LoopbackOptions& given)
-      : ranks(rank_count), options(given), queues(static_cast<size_t>(rank_count * rank_count)),
-        changed(static_cast<size_t>(rank_count)), link_free(static_cast<size_t>(rank_count)) {}
+      : ranks(rank_count),
+        options(given),
+        queues(static_cast<size_t>(rank_count * rank_count)),
+        changed(static_cast<size_t>(rank_count)),
+        link_free(static_cast<size_t>(rank_count)) {}
 
   std::vector<Message>& Queue(int from, int to) {
     return queues[static_cast<size_t>(from * ranks + to)];
@@ -64,8 +67,8 @@ class LoopbackTransport final : public Transport {
     std::unique_lock lock(hub_->mutex);
     SendState state;
     for (const Outgoing& send : sends) {
-      hub_->Queue(rank_, send.peer).push_back({send.data, send.bytes, ReadyTime(send.bytes),
-                                               &state});
+      hub_->Queue(rank_, send.peer)
+          .push_back({send.data, send.bytes, ReadyTime(send.bytes), &state});
       ++state.queued;
       hub_->changed[static_cast<size_t>(send.peer)].notify_all();
     }
@@ -123,14 +126,12 @@ class LoopbackTransport final : public Transport {
   template <typename Condition>
   Status WaitFor(std::unique_lock<std::mutex>& lock, int peer, Condition done) {
     std::condition_variable& changed = hub_->changed[static_cast<size_t>(rank_)];
-    const bool in_time = changed.wait_for(lock, hub_->options.timeout, [&] {
-      return done() || hub_->failed_rank >= 0;
-    });
+    const bool in_time = changed.wait_for(lock, hub_->options.timeout,
+                                          [&] { return done() || hub_->failed_rank >= 0; });
     if (done()) return Status::Ok();
     if (!in_time) {
-      return {StatusCode::kDeadlineExceeded,
-              fmt::format("rank {} waited {} ms for rank {}", rank_,
-                          hub_->options.timeout.count(), peer)};
+      return {StatusCode::kDeadlineExceeded, fmt::format("rank {} waited {} ms for rank {}", rank_,
+                                                         hub_->options.timeout.count(), peer)};
     }
     return Unavailable(fmt::format("rank {} is gone", hub_->failed_rank));
   }
@@ -164,8 +165,7 @@ Status RunOnRanks(int ranks, const LoopbackOptions& options,
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      const Status status =
-          Guard([&] { return body(*communicators[static_cast<size_t>(rank)]); });
+      const Status status = Guard([&] { return body(*communicators[static_cast<size_t>(rank)]); });
       if (status.ok()) return;
       {
         const std::lock_guard lock(first_mutex);

@@ -19,8 +19,8 @@ std::string KeptLines(const std::string& text, int64_t last) {
     const std::string line = text.substr(begin, end - begin);
     begin = end + 1;
     const nlohmann::json record = nlohmann::json::parse(line, nullptr, false);
-    if (!record.is_object() || !record.contains("step") ||
-        !record["step"].is_number_integer() || record["step"].get<int64_t>() > last) {
+    if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer() ||
+        record["step"].get<int64_t>() > last) {
       continue;
     }
     kept += line + "\n";

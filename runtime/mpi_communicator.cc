@@ -76,8 +76,8 @@ class MpiTransport final : public Transport {
       for (int64_t at = 0; at < receive.bytes; at += options_.max_message_bytes) {
         const int n = static_cast<int>(std::min(options_.max_message_bytes, receive.bytes - at));
         MPI_Request request;
-        const int error = MPI_Irecv(receive.data + at, n, MPI_BYTE, receive.peer, kTag,
-                                    communicator_, &request);
+        const int error =
+            MPI_Irecv(receive.data + at, n, MPI_BYTE, receive.peer, kTag, communicator_, &request);
         HYPER_RETURN_IF_ERROR(Check(error, "receive from", receive.peer));
         requests_.push_back(request);
         peers_.push_back(receive.peer);
@@ -87,8 +87,8 @@ class MpiTransport final : public Transport {
       for (int64_t at = 0; at < send.bytes; at += options_.max_message_bytes) {
         const int n = static_cast<int>(std::min(options_.max_message_bytes, send.bytes - at));
         MPI_Request request;
-        const int error = MPI_Isend(send.data + at, n, MPI_BYTE, send.peer, kTag, communicator_,
-                                    &request);
+        const int error =
+            MPI_Isend(send.data + at, n, MPI_BYTE, send.peer, kTag, communicator_, &request);
         HYPER_RETURN_IF_ERROR(Check(error, "send to", send.peer));
         requests_.push_back(request);
         peers_.push_back(send.peer);
@@ -179,8 +179,10 @@ Result<std::unique_ptr<Communicator>> MakeMpiCommunicator(const MpiOptions& opti
     return Unavailable(fmt::format("MPI does not start: {}", MpiErrorText(error)));
   }
   if (provided < MPI_THREAD_SERIALIZED) {
-    return Unavailable(fmt::format("MPI offers thread level {}, MPI_THREAD_SERIALIZED ({}) is "
-                                   "needed", provided, static_cast<int>(MPI_THREAD_SERIALIZED)));
+    return Unavailable(
+        fmt::format("MPI offers thread level {}, MPI_THREAD_SERIALIZED ({}) is "
+                    "needed",
+                    provided, static_cast<int>(MPI_THREAD_SERIALIZED)));
   }
   MPI_Comm communicator = MPI_COMM_NULL;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);

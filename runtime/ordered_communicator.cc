@@ -46,8 +46,8 @@ void OrderedCommunicator::CombineChunk(T* own, int64_t count, Operation operatio
   for (int64_t begin = 0; begin < count; begin += kBlock) {
     const int64_t n = std::min(kBlock, count - begin);
     for (int r = 0; r < size(); ++r) {
-      const T* in = r == rank() ? own
-                                : reinterpret_cast<const T*>(scratch_.data() + r * scratch_stride_);
+      const T* in =
+          r == rank() ? own : reinterpret_cast<const T*>(scratch_.data() + r * scratch_stride_);
       in += begin;
       if (r == 0) {
         std::copy(in, in + n, sum);
@@ -64,8 +64,8 @@ void OrderedCommunicator::CombineChunk(T* own, int64_t count, Operation operatio
 Status OrderedCommunicator::AllReduce(void* data, int64_t elements, ir::DType dtype,
                                       Operation operation) {
   if (dtype != ir::DType::kF32 && dtype != ir::DType::kF64 && dtype != ir::DType::kI64) {
-    return Internal(fmt::format("all-reduce of {}: only f32, f64 and i64 are summed",
-                                ir::DTypeName(dtype)));
+    return Internal(
+        fmt::format("all-reduce of {}: only f32, f64 and i64 are summed", ir::DTypeName(dtype)));
   }
   if (size() == 1 || elements == 0) return Status::Ok();
   const int64_t width = ir::DTypeBytes(dtype);
@@ -108,8 +108,8 @@ Status OrderedCommunicator::AllReduce(void* data, int64_t elements, ir::DType dt
                             chunk_count(next, peer) * width});
         }
         if (rank() < next.owners) {
-          receives_.push_back({peer, scratch_.data() + peer * scratch_stride_,
-                               chunk_count(next, rank()) * width});
+          receives_.push_back(
+              {peer, scratch_.data() + peer * scratch_stride_, chunk_count(next, rank()) * width});
         }
       }
     }
@@ -118,14 +118,9 @@ Status OrderedCommunicator::AllReduce(void* data, int64_t elements, ir::DType dt
       std::byte* own = base + (next.begin + rank() * next.chunk) * width;
       const int64_t count = chunk_count(next, rank());
       switch (dtype) {
-        case ir::DType::kF32:
-          CombineChunk(reinterpret_cast<float*>(own), count, operation);
-          break;
-        case ir::DType::kF64:
-          CombineChunk(reinterpret_cast<double*>(own), count, operation);
-          break;
-        default:
-          CombineChunk(reinterpret_cast<int64_t*>(own), count, operation);
+        case ir::DType::kF32: CombineChunk(reinterpret_cast<float*>(own), count, operation); break;
+        case ir::DType::kF64: CombineChunk(reinterpret_cast<double*>(own), count, operation); break;
+        default: CombineChunk(reinterpret_cast<int64_t*>(own), count, operation);
       }
     }
   }

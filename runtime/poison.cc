@@ -119,10 +119,10 @@ Status PoisonGuard::After(int instruction) {
     const char* end = region_ + range.end;
     const char* wrong = std::find_if(begin, end, [](char byte) { return !IsPoison(byte); });
     if (wrong != end) {
-      return Internal(fmt::format("instruction {} ({}) wrote byte {} of the temporary region, which "
-                                  "no operand of it owns",
-                                  instruction, sub_.instructions(instruction).source(),
-                                  wrong - region_));
+      return Internal(
+          fmt::format("instruction {} ({}) wrote byte {} of the temporary region, which "
+                      "no operand of it owns",
+                      instruction, sub_.instructions(instruction).source(), wrong - region_));
     }
   }
   int64_t top = bytes_;

@@ -6,9 +6,7 @@
 
 namespace hyper::runtime {
 
-ir::DType DTypeOf(program::DType dtype) {
-  return static_cast<ir::DType>(static_cast<int>(dtype));
-}
+ir::DType DTypeOf(program::DType dtype) { return static_cast<ir::DType>(static_cast<int>(dtype)); }
 
 ir::TensorType TypeOf(const program::Operand& place) {
   return {DTypeOf(place.dtype()), ir::Dims(place.dims().begin(), place.dims().end())};

@@ -124,13 +124,12 @@ std::string FormatStart(const StartInfo& info) {
   std::string text = fmt::format("model       {}\n", info.model);
   if (info.training) {
     text += fmt::format("batch       {} x {} x {} = {} samples per step\n", info.micro_batch,
-                        Plural(info.micro_batches, "micro-batch"),
-                        Plural(info.replicas, "replica"),
+                        Plural(info.micro_batches, "micro-batch"), Plural(info.replicas, "replica"),
                         info.micro_batch * info.micro_batches * info.replicas);
     text += fmt::format("steps       {} to {}\n", info.first_step + 1, info.steps);
   } else {
-    text += fmt::format("batch       {} x {}\n", info.micro_batch,
-                        Plural(info.replicas, "replica"));
+    text +=
+        fmt::format("batch       {} x {}\n", info.micro_batch, Plural(info.replicas, "replica"));
   }
   text += fmt::format("parameters  {} trained in {}, {} frozen in {}\n",
                       Grouped(info.trained_parameters), Plural(info.trained_tensors, "tensor"),
@@ -153,11 +152,10 @@ std::string FormatStep(const StepReport& report, int64_t steps) {
 }
 
 std::string FormatEval(const EvalReport& report) {
-  return fmt::format("step {}: evaluation loss {:.5g}{} on {} samples in {:.3g} s", report.step,
-                     report.loss,
-                     report.accuracy ? fmt::format(", accuracy {:.2f} %", 100 * *report.accuracy)
-                                     : "",
-                     report.samples, report.seconds);
+  return fmt::format(
+      "step {}: evaluation loss {:.5g}{} on {} samples in {:.3g} s", report.step, report.loss,
+      report.accuracy ? fmt::format(", accuracy {:.2f} %", 100 * *report.accuracy) : "",
+      report.samples, report.seconds);
 }
 
 std::string FormatDuration(double seconds) {

@@ -10,10 +10,10 @@ Result<RankTable> RankTable::Create(const std::string& model, int ranks, int ran
   }
   if (ranks % ranks_per_replica != 0) {
     const int below = ranks / ranks_per_replica * ranks_per_replica;
-    return InvalidArgument(fmt::format(
-        "the bundle needs {} ranks per replica and {} were launched; launch {}{}",
-        ranks_per_replica, ranks, below > 0 ? fmt::format("{} or ", below) : "",
-        below + ranks_per_replica));
+    return InvalidArgument(
+        fmt::format("the bundle needs {} ranks per replica and {} were launched; launch {}{}",
+                    ranks_per_replica, ranks, below > 0 ? fmt::format("{} or ", below) : "",
+                    below + ranks_per_replica));
   }
   RankTable table;
   table.replicas_ = ranks / ranks_per_replica;

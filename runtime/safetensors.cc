@@ -6,8 +6,8 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <openssl/evp.h>
+#include <nlohmann/json.hpp>
 
 namespace hyper::runtime {
 namespace {
@@ -15,10 +15,10 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::pair<ir::DType, std::string_view> kNames[] = {
-    {ir::DType::kF32, "F32"}, {ir::DType::kF64, "F64"}, {ir::DType::kF16, "F16"},
-    {ir::DType::kBF16, "BF16"}, {ir::DType::kI8, "I8"}, {ir::DType::kI16, "I16"},
-    {ir::DType::kI32, "I32"}, {ir::DType::kI64, "I64"}, {ir::DType::kU8, "U8"},
-    {ir::DType::kU16, "U16"}, {ir::DType::kU32, "U32"}, {ir::DType::kU64, "U64"},
+    {ir::DType::kF32, "F32"},   {ir::DType::kF64, "F64"}, {ir::DType::kF16, "F16"},
+    {ir::DType::kBF16, "BF16"}, {ir::DType::kI8, "I8"},   {ir::DType::kI16, "I16"},
+    {ir::DType::kI32, "I32"},   {ir::DType::kI64, "I64"}, {ir::DType::kU8, "U8"},
+    {ir::DType::kU16, "U16"},   {ir::DType::kU32, "U32"}, {ir::DType::kU64, "U64"},
     {ir::DType::kBool, "BOOL"}};
 
 std::string_view NameOf(ir::DType dtype) {
@@ -60,9 +60,8 @@ class Hasher {
 std::optional<std::pair<ir::TensorType, int64_t>> ParseEntry(const Json& entry,
                                                              int64_t data_bytes) {
   if (!entry.is_object() || !entry.contains("dtype") || !entry["dtype"].is_string() ||
-      !entry.contains("shape") || !entry["shape"].is_array() ||
-      !entry.contains("data_offsets") || !entry["data_offsets"].is_array() ||
-      entry["data_offsets"].size() != 2) {
+      !entry.contains("shape") || !entry["shape"].is_array() || !entry.contains("data_offsets") ||
+      !entry["data_offsets"].is_array() || entry["data_offsets"].size() != 2) {
     return std::nullopt;
   }
   const std::optional<ir::DType> dtype = FromName(entry["dtype"].get<std::string>());
@@ -128,8 +127,8 @@ Result<std::map<std::string, ir::HostTensor>> ParseSafetensors(
   if (file->size() < 8) return DataLoss(fmt::format("'{}' is no safetensors file", path));
   std::memcpy(&length, file->data(), 8);
   if (length > file->size() - 8) {
-    return DataLoss(fmt::format("'{}' announces a header of {} bytes but has {}", path, length,
-                                file->size()));
+    return DataLoss(
+        fmt::format("'{}' announces a header of {} bytes but has {}", path, length, file->size()));
   }
   const Json header = Json::parse(file->data() + 8, file->data() + 8 + length, nullptr, false);
   if (!header.is_object()) {
@@ -142,13 +141,14 @@ Result<std::map<std::string, ir::HostTensor>> ParseSafetensors(
     if (name == "__metadata__") continue;
     const auto parsed = ParseEntry(entry, data_bytes);
     if (!parsed) {
-      return DataLoss(fmt::format("'{}': the entry of tensor '{}' does not fit the file", path,
-                                  name));
+      return DataLoss(
+          fmt::format("'{}': the entry of tensor '{}' does not fit the file", path, name));
     }
     const auto& [type, begin] = *parsed;
     // Other writers may align less than the type needs.
     if (reinterpret_cast<uintptr_t>(data + begin) %
-            static_cast<size_t>(ir::DTypeBytes(type.dtype)) != 0) {
+            static_cast<size_t>(ir::DTypeBytes(type.dtype)) !=
+        0) {
       tensors[name] = ir::HostTensor(type, {data + begin, static_cast<size_t>(type.bytes())});
     } else {
       tensors[name] = ir::HostTensor(type, file, data + begin);

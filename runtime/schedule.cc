@@ -42,8 +42,8 @@ double ScheduleFactor(const strategy::ScheduleConfig& schedule, int64_t step, in
   const int64_t total = schedule.total.value_or(run_steps);
   double progress = 1;
   if (total > warmup) {
-    progress = std::min(1.0, static_cast<double>(step - warmup) /
-                                 static_cast<double>(total - warmup));
+    progress =
+        std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(total - warmup));
   }
   const double range = 1 - schedule.min_ratio;
   if (schedule.kind == strategy::ScheduleKind::kLinear) return 1 - range * progress;
@@ -60,15 +60,15 @@ Result<int64_t> MicroBatchesPerReplica(const strategy::LaunchTrain& train, int64
     const int64_t below = global / micro_batch * micro_batch;
     return InvalidArgument(fmt::format(
         "train.global_batch {} is no multiple of the compiled micro-batch of {} samples; nearest "
-        "that are: {}{}", global, micro_batch, below > 0 ? fmt::format("{}, ", below) : "",
-        below + micro_batch));
+        "that are: {}{}",
+        global, micro_batch, below > 0 ? fmt::format("{}, ", below) : "", below + micro_batch));
   }
   const int64_t below = global / unit * unit;
   return InvalidArgument(fmt::format(
       "train.global_batch {} does not divide over {} replicas of micro-batch {}; replica counts "
-      "that do: {}; or a global batch of {}{}", global, replicas, micro_batch,
-      UsableReplicas(global / micro_batch), below > 0 ? fmt::format("{} or ", below) : "",
-      below + unit));
+      "that do: {}; or a global batch of {}{}",
+      global, replicas, micro_batch, UsableReplicas(global / micro_batch),
+      below > 0 ? fmt::format("{} or ", below) : "", below + unit));
 }
 
 }  // namespace hyper::runtime

@@ -18,13 +18,16 @@ constexpr double kClipEpsilon = 1e-6;
 Status NotFinite(std::string_view what, double value) {
   return InvalidArgument(fmt::format(
       "{} is {}; the step changed no parameter. A lower train.optimizer.lr, a warm-up or "
-      "train.clip_norm may help; check the data for values that are not finite", what, value));
+      "train.clip_norm may help; check the data for values that are not finite",
+      what, value));
 }
 
 }  // namespace
 
 Trainer::Trainer(Executor* executor, Communicator* communicator, TrainerOptions options)
-    : executor_(executor), communicator_(communicator), options_(std::move(options)),
+    : executor_(executor),
+      communicator_(communicator),
+      options_(std::move(options)),
       reducer_(communicator, executor->program().buckets_size()),
       on_marker_([this](int bucket) { OnMarker(bucket); }) {}
 
@@ -179,8 +182,7 @@ Status Trainer::RunStep(BatchLoader* loader, Status local, StepReport* report) {
   return Status::Ok();
 }
 
-Status Trainer::RunSubprogram(const std::string& name,
-                              const std::function<void(int)>& on_marker) {
+Status Trainer::RunSubprogram(const std::string& name, const std::function<void(int)>& on_marker) {
   if (traced_runs_ == nullptr) return executor_->Run(name, on_marker);
   TracedRun run{name, {}};
   executor_->SetTimeSink(&run.times);
@@ -279,8 +281,8 @@ Status Trainer::WeighStatistics() {
 
 Status Trainer::ReduceStatistics() {
   for (const Piece& piece : statistics_) {
-    HYPER_RETURN_IF_ERROR(communicator_->AllReduceSum(executor_->arena() + piece.begin,
-                                                      piece.elements, piece.dtype));
+    HYPER_RETURN_IF_ERROR(
+        communicator_->AllReduceSum(executor_->arena() + piece.begin, piece.elements, piece.dtype));
   }
   return Status::Ok();
 }

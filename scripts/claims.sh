@@ -52,6 +52,7 @@ render() { # SCRIPT NAME OUTPUT
   sed -n 's/^#> */> /p' "$1"
   local verdict=holds
   grep -q '^FAIL ' "$3" && verdict='does not hold'
+  [ "${verdict}" = holds ] && grep -q '^not-run ' "$3" && verdict='holds in part'
   grep -qE '^(pass|FAIL) ' "$3" || verdict='not run'
   printf '\n**%s**\n\n' "${verdict}"
   sed -nE 's/^(pass|FAIL|not-run|note) (.*)/- \1 \2/p' "$3"

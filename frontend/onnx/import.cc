@@ -122,9 +122,9 @@ class ModelImporter {
                             known.empty() ? "none" : Join(known, ", ")),
                 DidYouMean(name, known));
       } else if (extent < 1) {
-        ErrorAt(DimLocation(name),
-                fmt::format("dim '{}' is bound to {}; a positive extent is expected", name,
-                            extent));
+        ErrorAt(
+            DimLocation(name),
+            fmt::format("dim '{}' is bound to {}; a positive extent is expected", name, extent));
       }
     }
     for (const onnx::ValueInfoProto* input : model_.inputs) {
@@ -236,10 +236,9 @@ class ModelImporter {
       term.ignore_index = spec.ignore_index;
       term.weight = spec.weight;
       if (Status s = FinishLoss(importer, spec, &term); !s.ok() && diagnostics != nullptr) {
-        diagnostics->Error(
-            spec.prediction_location.file.empty() ? SourceLocation{model_.path}
-                                                  : spec.prediction_location,
-            fmt::format("loss on '{}': {}", spec.prediction, s.message()));
+        diagnostics->Error(spec.prediction_location.file.empty() ? SourceLocation{model_.path}
+                                                                 : spec.prediction_location,
+                           fmt::format("loss on '{}': {}", spec.prediction, s.message()));
       }
       terms->push_back(term);
     }

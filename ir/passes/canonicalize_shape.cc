@@ -100,8 +100,8 @@ bool AllZero(const Dims& dims) {
 
 bool CanonicalizeShapeOp(const Function& f, Node& node) {
   const std::string_view op = node.op->name;
-  const bool moves = op == "reshape" || op == "transpose" || op == "slice" || op == "reverse" ||
-                     op == "broadcast";
+  const bool moves =
+      op == "reshape" || op == "transpose" || op == "slice" || op == "reverse" || op == "broadcast";
   if (!moves) return false;
   const ValueId scalar = SplatScalar(f, node.inputs[0]);
   if (scalar.valid()) {

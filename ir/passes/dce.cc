@@ -28,8 +28,8 @@ Status Run(Module& module, PassContext& context) {
     }
     f.RemoveNodes(dead);
     const size_t before = f.arguments().size();
-    f.RemoveUnusedArguments({ArgumentKind::kScalar, ArgumentKind::kRng, ArgumentKind::kFrozen,
-                             ArgumentKind::kState});
+    f.RemoveUnusedArguments(
+        {ArgumentKind::kScalar, ArgumentKind::kRng, ArgumentKind::kFrozen, ArgumentKind::kState});
     arguments += static_cast<int64_t>(before - f.arguments().size());
   }
   context.statistics["nodes removed"] = removed;

@@ -13,8 +13,7 @@ void Replacements::Add(ValueId from, ValueId to) {
 }
 
 ValueId Replacements::Resolve(ValueId v) const {
-  while (static_cast<size_t>(v.index) < to_.size() &&
-         to_[static_cast<size_t>(v.index)].valid()) {
+  while (static_cast<size_t>(v.index) < to_.size() && to_[static_cast<size_t>(v.index)].valid()) {
     v = to_[static_cast<size_t>(v.index)];
   }
   return v;

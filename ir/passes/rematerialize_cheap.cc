@@ -109,7 +109,7 @@ class Rematerializer {
   std::vector<int64_t> position_;  // by node; a clone has that of the node it stands before
   std::vector<std::vector<NodeId>> users_;
   std::vector<std::vector<NodeId>> before_;  // clones to place before order_[i]
-  std::vector<bool> dead_;  // by node: originals whose readers all got clones
+  std::vector<bool> dead_;                   // by node: originals whose readers all got clones
   int64_t clones_ = 0;
 };
 

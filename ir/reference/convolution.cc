@@ -164,9 +164,8 @@ Status ConvGradWeight(const Call& call) {
   });
 }
 
-constexpr NamedKernel kKernels[] = {{"conv", Conv},
-                                    {"conv_grad_input", ConvGradInput},
-                                    {"conv_grad_weight", ConvGradWeight}};
+constexpr NamedKernel kKernels[] = {
+    {"conv", Conv}, {"conv_grad_input", ConvGradInput}, {"conv_grad_weight", ConvGradWeight}};
 
 }  // namespace
 

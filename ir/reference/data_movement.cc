@@ -46,8 +46,7 @@ Status Broadcast(const Call& call) {
 // reshape and copy: the same elements in the same order.
 Status Copy(const Call& call) {
   if (call.out(0).elements() == 0) return Status::Ok();
-  std::memmove(call.outputs[0].data, call.inputs[0].data,
-               static_cast<size_t>(call.out(0).bytes()));
+  std::memmove(call.outputs[0].data, call.inputs[0].data, static_cast<size_t>(call.out(0).bytes()));
   return Status::Ok();
 }
 
@@ -177,9 +176,15 @@ Status Iota(const Call& call) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"broadcast", Broadcast, true}, {"reshape", Copy, true},     {"copy", Copy, true},
-    {"transpose", Transpose, true}, {"slice", Slice, true},      {"reverse", Reverse, true},
-    {"pad", Pad, true},             {"concat", Concat, true},    {"constant", Constant, true},
+    {"broadcast", Broadcast, true},
+    {"reshape", Copy, true},
+    {"copy", Copy, true},
+    {"transpose", Transpose, true},
+    {"slice", Slice, true},
+    {"reverse", Reverse, true},
+    {"pad", Pad, true},
+    {"concat", Concat, true},
+    {"constant", Constant, true},
     {"iota", Iota, true},
 };
 

@@ -94,11 +94,11 @@ Status ScatterAddElements(const Call& call) {
     using T = decltype(zero);
     using A = Accumulator<T>;
     std::vector<A> sum(static_cast<size_t>(call.out(0).elements()), A{0});
-    HYPER_RETURN_IF_ERROR(ForEachElementIndex(
-        call.inputs[0], call.out(0).dims, call.attributes.Int("axis"),
-        [&](int64_t at, int64_t offset) {
-          sum[static_cast<size_t>(offset)] += static_cast<A>(call.In<T>(1)[at]);
-        }));
+    HYPER_RETURN_IF_ERROR(
+        ForEachElementIndex(call.inputs[0], call.out(0).dims, call.attributes.Int("axis"),
+                            [&](int64_t at, int64_t offset) {
+                              sum[static_cast<size_t>(offset)] += static_cast<A>(call.In<T>(1)[at]);
+                            }));
     for (size_t i = 0; i < sum.size(); ++i) call.Out<T>(0)[i] = static_cast<T>(sum[i]);
     return Status::Ok();
   });

@@ -36,9 +36,8 @@ Status BatchNorm(const Call& call) {
       const double var = square / view.count();
       const double factor = call.In<T>(1)[c] / std::sqrt(var + epsilon);
       const double bias = call.In<T>(2)[c];
-      view.ForEach(c, [&](int64_t i) {
-        call.Out<T>(0)[i] = static_cast<T>((x[i] - mean) * factor + bias);
-      });
+      view.ForEach(
+          c, [&](int64_t i) { call.Out<T>(0)[i] = static_cast<T>((x[i] - mean) * factor + bias); });
       call.Out<T>(1)[c] = static_cast<T>(mean);
       call.Out<T>(2)[c] = static_cast<T>(var);
     }

@@ -10,12 +10,11 @@ using reference::Call;
 using reference::NamedKernel;
 
 const NamedKernel* FindKernel(std::string_view op) {
-  for (auto table : {reference::MapKernels, reference::DataMovementKernels,
-                     reference::ReductionKernels, reference::ContractionKernels,
-                     reference::ConvolutionKernels, reference::PoolingKernels,
-                     reference::NormalizationKernels, reference::SoftmaxKernels,
-                     reference::IndexingKernels, reference::RandomKernels,
-                     reference::UpdateKernels}) {
+  for (auto table :
+       {reference::MapKernels, reference::DataMovementKernels, reference::ReductionKernels,
+        reference::ContractionKernels, reference::ConvolutionKernels, reference::PoolingKernels,
+        reference::NormalizationKernels, reference::SoftmaxKernels, reference::IndexingKernels,
+        reference::RandomKernels, reference::UpdateKernels}) {
     for (const NamedKernel& k : table()) {
       if (k.op == op) return &k;
     }

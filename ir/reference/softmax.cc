@@ -53,23 +53,22 @@ template <bool kLog>
 Status SoftmaxGrad(const Call& call) {
   return DispatchFloat(call.out(0).dtype, [&](auto zero) {
     using T = decltype(zero);
-    ForEachLine(call.out(0), call.attributes.Int("axis"),
-                [&](int64_t at, int64_t stride, int64_t extent) {
-                  const T* g = call.In<T>(0) + at;
-                  const T* y = call.In<T>(1) + at;
-                  T* dx = call.Out<T>(0) + at;
-                  double sum = 0;
-                  for (int64_t k = 0; k < extent; ++k) {
-                    const double gk = g[k * stride];
-                    sum += kLog ? gk : gk * y[k * stride];
-                  }
-                  for (int64_t k = 0; k < extent; ++k) {
-                    const double gk = g[k * stride];
-                    const double yk = y[k * stride];
-                    dx[k * stride] =
-                        static_cast<T>(kLog ? gk - std::exp(yk) * sum : yk * (gk - sum));
-                  }
-                });
+    ForEachLine(
+        call.out(0), call.attributes.Int("axis"), [&](int64_t at, int64_t stride, int64_t extent) {
+          const T* g = call.In<T>(0) + at;
+          const T* y = call.In<T>(1) + at;
+          T* dx = call.Out<T>(0) + at;
+          double sum = 0;
+          for (int64_t k = 0; k < extent; ++k) {
+            const double gk = g[k * stride];
+            sum += kLog ? gk : gk * y[k * stride];
+          }
+          for (int64_t k = 0; k < extent; ++k) {
+            const double gk = g[k * stride];
+            const double yk = y[k * stride];
+            dx[k * stride] = static_cast<T>(kLog ? gk - std::exp(yk) * sum : yk * (gk - sum));
+          }
+        });
     return Status::Ok();
   });
 }
@@ -122,9 +121,9 @@ Status CrossEntropyGrad(const Call& call) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"softmax", Softmax<false>},          {"softmax_grad", SoftmaxGrad<false>},
-    {"log_softmax", Softmax<true>},       {"log_softmax_grad", SoftmaxGrad<true>},
-    {"cross_entropy", CrossEntropy},      {"cross_entropy_grad", CrossEntropyGrad},
+    {"softmax", Softmax<false>},     {"softmax_grad", SoftmaxGrad<false>},
+    {"log_softmax", Softmax<true>},  {"log_softmax_grad", SoftmaxGrad<true>},
+    {"cross_entropy", CrossEntropy}, {"cross_entropy_grad", CrossEntropyGrad},
 };
 
 }  // namespace

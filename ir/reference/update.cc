@@ -41,8 +41,8 @@ Status AccumulateStat(const Call& call) {
 }
 
 Status RunningUpdate(const Call& call) {
-  const double weight = std::pow(call.attributes.Float("momentum"),
-                                 static_cast<double>(call.In<int64_t>(2)[0]));
+  const double weight =
+      std::pow(call.attributes.Float("momentum"), static_cast<double>(call.In<int64_t>(2)[0]));
   return ForEachElement(call, [&](auto zero, int64_t i) {
     using T = decltype(zero);
     const double state = call.In<T>(0)[i];
@@ -51,8 +51,8 @@ Status RunningUpdate(const Call& call) {
 }
 
 Status StatWeight(const Call& call) {
-  const double weight = std::pow(call.attributes.Float("momentum"),
-                                 static_cast<double>(call.In<int64_t>(1)[1]));
+  const double weight =
+      std::pow(call.attributes.Float("momentum"), static_cast<double>(call.In<int64_t>(1)[1]));
   return ForEachElement(call, [&](auto zero, int64_t i) {
     using T = decltype(zero);
     call.Out<T>(0)[i] = static_cast<T>(call.In<T>(0)[i] * weight);
@@ -127,10 +127,14 @@ Status GradNormSq(const Call& call) {
 }
 
 constexpr NamedKernel kKernels[] = {
-    {"accumulate", Accumulate},       {"accumulate_stat", AccumulateStat},
-    {"running_update", RunningUpdate}, {"stat_weight", StatWeight},
-    {"sgd", Sgd},                     {"momentum", Momentum},
-    {"adam", Adam},                   {"grad_norm_sq", GradNormSq},
+    {"accumulate", Accumulate},
+    {"accumulate_stat", AccumulateStat},
+    {"running_update", RunningUpdate},
+    {"stat_weight", StatWeight},
+    {"sgd", Sgd},
+    {"momentum", Momentum},
+    {"adam", Adam},
+    {"grad_norm_sq", GradNormSq},
 };
 
 }  // namespace

@@ -34,7 +34,8 @@ struct Ring {
 class Loader final : public BatchLoader {
  public:
   Loader(std::shared_ptr<const Dataset> dataset, const LoaderOptions& options)
-      : dataset_(std::move(dataset)), options_(options),
+      : dataset_(std::move(dataset)),
+        options_(options),
         sampler_(dataset_->samples(), options.seed, options.shuffle),
         position_(options.position) {
     const size_t ahead = static_cast<size_t>(std::max<int64_t>(options_.prefetch, 0));
@@ -67,17 +68,13 @@ class Loader final : public BatchLoader {
     if (thread_.joinable()) thread_.join();
   }
 
-  Result<std::span<const std::span<const std::byte>>> BeginStep() override {
-    return Take(labels_);
-  }
+  Result<std::span<const std::span<const std::byte>>> BeginStep() override { return Take(labels_); }
   Result<std::span<const std::span<const std::byte>>> NextMicroBatch() override {
     return Take(batches_);
   }
 
  private:
-  const InputSpec& Spec(int input) const {
-    return dataset_->inputs()[static_cast<size_t>(input)];
-  }
+  const InputSpec& Spec(int input) const { return dataset_->inputs()[static_cast<size_t>(input)]; }
 
   Result<std::span<const std::span<const std::byte>>> Take(Ring& ring) {
     std::unique_lock lock(mutex_);
@@ -142,8 +139,7 @@ class Loader final : public BatchLoader {
     const int64_t slice = options_.replica * options_.micro_batches + micro;
     const int64_t first = position_ + slice * options_.micro_batch;
     for (int64_t i = 0; i < options_.micro_batch; ++i) {
-      HYPER_RETURN_IF_ERROR(
-          dataset_->Read(input, sampler_.At(first + i), out.data() + i * bytes));
+      HYPER_RETURN_IF_ERROR(dataset_->Read(input, sampler_.At(first + i), out.data() + i * bytes));
     }
     return Status::Ok();
   }
@@ -152,12 +148,12 @@ class Loader final : public BatchLoader {
   const LoaderOptions options_;
   // Used by the one thread that reads.
   Sampler sampler_;
-  int64_t position_;   // stream position of the step being read
-  int64_t micro_ = -1; // micro-batch to read next; -1: the labels of the step
+  int64_t position_;    // stream position of the step being read
+  int64_t micro_ = -1;  // micro-batch to read next; -1: the labels of the step
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  Ring labels_;   // guarded by mutex_, block contents by turns
+  Ring labels_;  // guarded by mutex_, block contents by turns
   Ring batches_;
   bool stop_ = false;
   std::thread thread_;

@@ -35,8 +35,7 @@ double ToDouble(T value) {
 }
 
 template <typename In, typename Out>
-bool Convert(const std::byte* in_bytes, int64_t count, const Affine& affine,
-             std::byte* out_bytes) {
+bool Convert(const std::byte* in_bytes, int64_t count, const Affine& affine, std::byte* out_bytes) {
   const In* in = reinterpret_cast<const In*>(in_bytes);
   Out* out = reinterpret_cast<Out*>(out_bytes);
   if constexpr (std::is_same_v<Out, bool>) {
@@ -123,9 +122,10 @@ Result<ConvertFunction> FindConversion(DType stored, DType input, const Affine& 
     default: break;
   }
   if (function == nullptr) {
-    return InvalidArgument(fmt::format("{} data cannot feed an {} input; inputs are f32, f64, i64, "
-                                       "i32, u8 or bool", ir::DTypeName(stored),
-                                       ir::DTypeName(input)));
+    return InvalidArgument(
+        fmt::format("{} data cannot feed an {} input; inputs are f32, f64, i64, "
+                    "i32, u8 or bool",
+                    ir::DTypeName(stored), ir::DTypeName(input)));
   }
   return function;
 }

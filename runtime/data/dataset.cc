@@ -20,8 +20,7 @@ std::string FilePath(const strategy::DataSource& source, const std::string& file
 
 Result<std::unique_ptr<InputReader>> MakeReader(const strategy::DataSource& source,
                                                 const InputSpec& spec,
-                                                const strategy::InputSource& input,
-                                                int64_t seed) {
+                                                const strategy::InputSource& input, int64_t seed) {
   switch (source.kind) {
     case DataKind::kIdx: {
       const std::string path = FilePath(source, input.file);
@@ -51,9 +50,10 @@ Status CheckNames(const strategy::DataSource& source, const std::vector<InputSpe
   for (const auto& [name, input] : source.inputs) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     const std::string hint = DidYouMean(name, names);
-    return InvalidArgument(fmt::format("data.inputs names '{}', which is no input; inputs are "
-                                       "{}{}{}", name, Join(names, ", "),
-                                       hint.empty() ? "" : "; ", hint));
+    return InvalidArgument(
+        fmt::format("data.inputs names '{}', which is no input; inputs are "
+                    "{}{}{}",
+                    name, Join(names, ", "), hint.empty() ? "" : "; ", hint));
   }
   return Status::Ok();
 }
@@ -69,16 +69,18 @@ Result<std::unique_ptr<Dataset>> Dataset::Create(const strategy::DataSource& sou
   dataset->inputs_ = std::move(inputs);
   for (const InputSpec& spec : dataset->inputs_) {
     if (spec.type.rank() < 1) {
-      return InvalidArgument(fmt::format("input '{}' is {}: data feeds inputs whose first dim is "
-                                         "the batch", spec.name, spec.type.ToString()));
+      return InvalidArgument(
+          fmt::format("input '{}' is {}: data feeds inputs whose first dim is "
+                      "the batch",
+                      spec.name, spec.type.ToString()));
     }
     HYPER_ASSIGN_OR_RETURN(std::unique_ptr<InputReader> reader,
                            MakeReader(source, spec, source.inputs.at(spec.name), seed));
     if (!dataset->readers_.empty() && reader->samples() != dataset->samples_) {
-      return InvalidArgument(fmt::format(
-          "'{}' has {} samples for input '{}' but '{}' has {} for input '{}'",
-          dataset->readers_[0]->source(), dataset->samples_, dataset->inputs_[0].name,
-          reader->source(), reader->samples(), spec.name));
+      return InvalidArgument(
+          fmt::format("'{}' has {} samples for input '{}' but '{}' has {} for input '{}'",
+                      dataset->readers_[0]->source(), dataset->samples_, dataset->inputs_[0].name,
+                      reader->source(), reader->samples(), spec.name));
     }
     dataset->samples_ = reader->samples();
     if (const auto range = labels.find(spec.name); range != labels.end()) {

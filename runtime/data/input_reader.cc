@@ -26,19 +26,23 @@ ir::Dims WithoutOnes(const ir::Dims& dims) {
 
 Status BadLabel(const std::string& source, int64_t sample, int64_t position, int64_t label,
                 const LabelRange& range) {
-  return InvalidArgument(fmt::format("'{}': {} {} of sample {} (position {} in it) is outside the "
-                                     "{}; accepted are {}", source,
-                                     range.index ? "index" : "label", label, sample, position,
-                                     range.index ? "model's table" : "classes", range.ToString()));
+  return InvalidArgument(
+      fmt::format("'{}': {} {} of sample {} (position {} in it) is outside the "
+                  "{}; accepted are {}",
+                  source, range.index ? "index" : "label", label, sample, position,
+                  range.index ? "model's table" : "classes", range.ToString()));
 }
 
 class TensorReader final : public InputReader {
  public:
   TensorReader(const InputSpec& spec, ir::HostTensor tensor, ConvertFunction convert,
                const Affine& affine, std::string path)
-      : tensor_(std::move(tensor)), path_(std::move(path)), name_(spec.name),
+      : tensor_(std::move(tensor)),
+        path_(std::move(path)),
+        name_(spec.name),
         elements_(spec.SampleElements()),
-        stored_bytes_(elements_ * ir::DTypeBytes(tensor_.type().dtype)), convert_(convert),
+        stored_bytes_(elements_ * ir::DTypeBytes(tensor_.type().dtype)),
+        convert_(convert),
         affine_(affine) {
     const DType stored = tensor_.type().dtype;
     by_table_ = spec.type.dtype == DType::kF32 && (stored == DType::kU8 || stored == DType::kI8);
@@ -86,9 +90,15 @@ class TokenReader final : public InputReader {
  public:
   TokenReader(const InputSpec& spec, FileBytes file, DType stored, ConvertFunction convert,
               int64_t shift, std::string path)
-      : file_(std::move(file)), path_(std::move(path)), name_(spec.name), stored_(stored),
-        width_(ir::DTypeBytes(stored)), window_(spec.SampleElements()), shift_(shift),
-        tokens_(static_cast<int64_t>(file_.bytes.size()) / width_), convert_(convert) {}
+      : file_(std::move(file)),
+        path_(std::move(path)),
+        name_(spec.name),
+        stored_(stored),
+        width_(ir::DTypeBytes(stored)),
+        window_(spec.SampleElements()),
+        shift_(shift),
+        tokens_(static_cast<int64_t>(file_.bytes.size()) / width_),
+        convert_(convert) {}
 
   int64_t samples() const override { return (tokens_ - 1) / window_; }
   const std::string& source() const override { return path_; }
@@ -106,10 +116,10 @@ class TokenReader final : public InputReader {
     for (int64_t i = 0; i < tokens_; ++i) {
       const int64_t token = all.ElementAsInt(i);
       if (!range.Accepts(token)) {
-        return InvalidArgument(fmt::format("'{}': token {} at index {} is outside the {}; "
-                                           "accepted are {}", path_, token, i,
-                                           range.index ? "model's table" : "classes",
-                                           range.ToString()));
+        return InvalidArgument(fmt::format(
+            "'{}': token {} at index {} is outside the {}; "
+            "accepted are {}",
+            path_, token, i, range.index ? "model's table" : "classes", range.ToString()));
       }
     }
     return Status::Ok();
@@ -132,8 +142,12 @@ enum class Synthetic { kNormal, kUniform, kIntegers };
 class SyntheticReader final : public InputReader {
  public:
   SyntheticReader(const InputSpec& spec, Synthetic kind, double low, double high, int64_t seed)
-      : kind_(kind), dtype_(spec.type.dtype), elements_(spec.SampleElements()), low_(low),
-        high_(high), key_(StreamKey(seed, spec.name)) {}
+      : kind_(kind),
+        dtype_(spec.type.dtype),
+        elements_(spec.SampleElements()),
+        low_(low),
+        high_(high),
+        key_(StreamKey(seed, spec.name)) {}
 
   int64_t samples() const override { return kSyntheticSamples; }
   const std::string& source() const override { return source_; }
@@ -216,8 +230,9 @@ Result<std::unique_ptr<InputReader>> MakeTensorReader(const InputSpec& spec,
   if (WithoutOnes(stored) != WithoutOnes(spec.SampleDims())) {
     return InvalidArgument(fmt::format(
         "'{}' is {}: {} samples of shape {}; input '{}' is {} and needs samples of shape {} "
-        "(extents of 1 aside)", path, tensor.type().ToString(), dims[0], FormatDims(stored),
-        spec.name, spec.type.ToString(), FormatDims(spec.SampleDims())));
+        "(extents of 1 aside)",
+        path, tensor.type().ToString(), dims[0], FormatDims(stored), spec.name,
+        spec.type.ToString(), FormatDims(spec.SampleDims())));
   }
   if (dims[0] == 0) return InvalidArgument(fmt::format("'{}' has no samples", path));
   const Affine affine{source.scale, source.mean, source.std};
@@ -233,14 +248,18 @@ Result<std::unique_ptr<InputReader>> MakeTokenReader(const InputSpec& spec,
                                                      strategy::TokenType dtype,
                                                      const std::string& path) {
   if (source.field != "tokens" && source.field != "next_tokens") {
-    return InvalidArgument(fmt::format("input '{}': field '{}' of a token file; expected 'tokens' "
-                                       "or 'next_tokens'", spec.name, source.field));
+    return InvalidArgument(
+        fmt::format("input '{}': field '{}' of a token file; expected 'tokens' "
+                    "or 'next_tokens'",
+                    spec.name, source.field));
   }
   const DType stored = StoredType(dtype);
   if (!ir::IsInteger(spec.type.dtype) || WithoutOnes(spec.SampleDims()).size() > 1 ||
       spec.SampleElements() < 1) {
-    return InvalidArgument(fmt::format("input '{}' is {}; tokens feed an integer input "
-                                       "[batch, length]", spec.name, spec.type.ToString()));
+    return InvalidArgument(
+        fmt::format("input '{}' is {}; tokens feed an integer input "
+                    "[batch, length]",
+                    spec.name, spec.type.ToString()));
   }
   const Result<ConvertFunction> convert = FindConversion(stored, spec.type.dtype, Affine{});
   if (!convert.ok()) return convert.status().WithContext(InputContext(spec, path));
@@ -253,8 +272,7 @@ Result<std::unique_ptr<InputReader>> MakeTokenReader(const InputSpec& spec,
   }
   if (bytes / width < spec.SampleElements() + 1) {
     return InvalidArgument(fmt::format("'{}' has {} tokens; one sample of input '{}' needs {}",
-                                       path, bytes / width, spec.name,
-                                       spec.SampleElements() + 1));
+                                       path, bytes / width, spec.name, spec.SampleElements() + 1));
   }
   return std::unique_ptr<InputReader>(std::make_unique<TokenReader>(
       spec, std::move(file), stored, *convert, source.field == "tokens" ? 0 : 1, path));
@@ -272,20 +290,24 @@ Result<std::unique_ptr<InputReader>> MakeSyntheticReader(const InputSpec& spec,
   } else if (source.field == "integers") {
     kind = Synthetic::kIntegers;
   } else {
-    return InvalidArgument(fmt::format("input '{}': synthetic field '{}'; expected 'normal', "
-                                       "'uniform' or 'integers'", spec.name, source.field));
+    return InvalidArgument(
+        fmt::format("input '{}': synthetic field '{}'; expected 'normal', "
+                    "'uniform' or 'integers'",
+                    spec.name, source.field));
   }
   if (!float_input && kind != Synthetic::kIntegers) {
     return InvalidArgument(fmt::format("input '{}' is {}; synthetic '{}' needs a float input",
                                        spec.name, spec.type.ToString(), source.field));
   }
   if (!FindConversion(DType::kI64, spec.type.dtype, Affine{}).ok()) {
-    return InvalidArgument(fmt::format("input '{}' is {}; synthetic data feeds f32, f64, i64, i32, "
-                                       "u8 or bool", spec.name, spec.type.ToString()));
+    return InvalidArgument(
+        fmt::format("input '{}' is {}; synthetic data feeds f32, f64, i64, i32, "
+                    "u8 or bool",
+                    spec.name, spec.type.ToString()));
   }
   if (kind != Synthetic::kNormal && !(source.low < source.high)) {
-    return InvalidArgument(fmt::format("input '{}': low {} is not below high {}", spec.name,
-                                       source.low, source.high));
+    return InvalidArgument(
+        fmt::format("input '{}': low {} is not below high {}", spec.name, source.low, source.high));
   }
   return std::unique_ptr<InputReader>(
       std::make_unique<SyntheticReader>(spec, kind, source.low, source.high, seed));

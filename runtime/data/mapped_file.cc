@@ -73,8 +73,8 @@ Result<FileBytes> InflateFile(const std::string& path, int64_t limit) {
   while (status.ok()) {
     if (stream.avail_in == 0 && consumed < file.bytes.size()) {
       const size_t piece = std::min<size_t>(file.bytes.size() - consumed, 1 << 30);
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(file.bytes.data())) +
-                       consumed;
+      stream.next_in =
+          reinterpret_cast<Bytef*>(const_cast<std::byte*>(file.bytes.data())) + consumed;
       stream.avail_in = static_cast<uInt>(piece);
       consumed += piece;
     }

@@ -33,11 +33,10 @@ Status CheckSize(const std::string& path, const ir::TensorType& type, int64_t of
   const std::optional<int64_t> count = CheckedCount(type.dims);
   const int64_t have = static_cast<int64_t>(file_bytes) - offset;
   if (!count || *count * ir::DTypeBytes(type.dtype) != have) {
-    return DataLoss(fmt::format("'{}' announces {} ({} bytes) but holds {} bytes of data", path,
-                                type.ToString(),
-                                count ? fmt::format("{}", *count * ir::DTypeBytes(type.dtype))
-                                      : "more than addressable",
-                                have));
+    return DataLoss(fmt::format(
+        "'{}' announces {} ({} bytes) but holds {} bytes of data", path, type.ToString(),
+        count ? fmt::format("{}", *count * ir::DTypeBytes(type.dtype)) : "more than addressable",
+        have));
   }
   return Status::Ok();
 }
@@ -53,7 +52,8 @@ Result<DType> IdxType(int code, const std::string& path) {
     default:
       return InvalidArgument(fmt::format(
           "'{}' has IDX element type 0x{:02X}; known are 08 (uint8), 09 (int8), 0B (int16), "
-          "0C (int32), 0D (float32), 0E (float64)", path, code));
+          "0C (int32), 0D (float32), 0E (float64)",
+          path, code));
   }
 }
 
@@ -118,16 +118,18 @@ Result<ir::HostTensor> ParseIdx(const FileBytes& file, const std::string& path) 
   const std::span<const std::byte> bytes = file.bytes;
   const auto byte_at = [&](size_t i) { return std::to_integer<int>(bytes[i]); };
   if (bytes.size() < 4 || byte_at(0) != 0 || byte_at(1) != 0) {
-    return InvalidArgument(fmt::format("'{}' is not an IDX file: it does not start with two zero "
-                                       "bytes, a type and a rank", path));
+    return InvalidArgument(
+        fmt::format("'{}' is not an IDX file: it does not start with two zero "
+                    "bytes, a type and a rank",
+                    path));
   }
   ir::TensorType type;
   HYPER_ASSIGN_OR_RETURN(type.dtype, IdxType(byte_at(2), path));
   const size_t rank = static_cast<size_t>(byte_at(3));
   const size_t offset = 4 + 4 * rank;
   if (rank == 0 || bytes.size() < offset) {
-    return DataLoss(fmt::format("'{}' announces {} dims but has {} bytes", path, rank,
-                                bytes.size()));
+    return DataLoss(
+        fmt::format("'{}' announces {} dims but has {} bytes", path, rank, bytes.size()));
   }
   for (size_t d = 0; d < rank; ++d) {
     int64_t extent = 0;
@@ -163,8 +165,8 @@ Result<ir::HostTensor> ParseNpy(const FileBytes& file, const std::string& path) 
   if (version > 1) {
     header_start = 12;
     if (bytes.size() < header_start) return DataLoss(fmt::format("'{}' ends early", path));
-    header_bytes |= std::to_integer<size_t>(bytes[10]) << 16 |
-                    std::to_integer<size_t>(bytes[11]) << 24;
+    header_bytes |= std::to_integer<size_t>(bytes[10]) << 16 | std::to_integer<size_t>(bytes[11])
+                                                                   << 24;
   }
   if (bytes.size() - header_start < header_bytes) {
     return DataLoss(fmt::format("'{}' ends inside its header", path));
@@ -175,19 +177,23 @@ Result<ir::HostTensor> ParseNpy(const FileBytes& file, const std::string& path) 
   const auto order = HeaderValue(header, "fortran_order");
   const auto shape = HeaderValue(header, "shape");
   if (!descr || !order || !shape) {
-    return DataLoss(fmt::format("'{}': the NumPy header lacks descr, fortran_order or shape",
-                                path));
+    return DataLoss(
+        fmt::format("'{}': the NumPy header lacks descr, fortran_order or shape", path));
   }
   if (!order->starts_with("False")) {
-    return InvalidArgument(fmt::format("'{}' is stored in Fortran order; save it with "
-                                       "numpy.ascontiguousarray", path));
+    return InvalidArgument(
+        fmt::format("'{}' is stored in Fortran order; save it with "
+                    "numpy.ascontiguousarray",
+                    path));
   }
   ir::TensorType type;
   HYPER_ASSIGN_OR_RETURN(type.dtype, NpyType(*descr, path));
   HYPER_ASSIGN_OR_RETURN(type.dims, NpyShape(*shape, path));
   if (type.dims.empty()) {
-    return InvalidArgument(fmt::format("'{}' holds a scalar; expected one entry per sample along "
-                                       "the first dim", path));
+    return InvalidArgument(
+        fmt::format("'{}' holds a scalar; expected one entry per sample along "
+                    "the first dim",
+                    path));
   }
   const size_t offset = header_start + header_bytes;
   HYPER_RETURN_IF_ERROR(CheckSize(path, type, static_cast<int64_t>(offset), bytes.size()));
@@ -202,9 +208,8 @@ Result<ir::HostTensor> ReadIdxFile(const std::string& path) {
   const bool plain = path.ends_with(".gz") || ::access(path.c_str(), F_OK) == 0;
   const std::string name =
       plain || ::access((path + ".gz").c_str(), F_OK) != 0 ? path : path + ".gz";
-  HYPER_ASSIGN_OR_RETURN(const FileBytes file, name.ends_with(".gz")
-                                                   ? InflateFile(name, kInflateLimit)
-                                                   : MapFile(name));
+  HYPER_ASSIGN_OR_RETURN(const FileBytes file,
+                         name.ends_with(".gz") ? InflateFile(name, kInflateLimit) : MapFile(name));
   return ParseIdx(file, name);
 }
 

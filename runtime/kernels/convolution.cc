@@ -26,8 +26,8 @@ struct Tensors {
 
 memory::desc DescOf(const program::Operand& operand) {
   const ir::Dims dims(operand.dims().begin(), operand.dims().end());
-  return StridedF32(dims, NormalizedStrides(
-                              dims, ir::Dims(operand.strides().begin(), operand.strides().end())));
+  return StridedF32(
+      dims, NormalizedStrides(dims, ir::Dims(operand.strides().begin(), operand.strides().end())));
 }
 
 memory::desc GroupedWeights(const program::Operand& operand, int64_t groups) {
@@ -48,8 +48,17 @@ memory::desc AnyLayout(const memory::desc& desc) {
 dnnl::convolution_forward::primitive_desc ForwardDesc(const Geometry& g, const memory::desc& source,
                                                       const memory::desc& weights,
                                                       const memory::desc& destination) {
-  return {CpuEngine(), dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct,
-          source, weights, destination, g.strides, g.dilations, g.low, g.high, UserScratchpad()};
+  return {CpuEngine(),
+          dnnl::prop_kind::forward_training,
+          dnnl::algorithm::convolution_direct,
+          source,
+          weights,
+          destination,
+          g.strides,
+          g.dilations,
+          g.low,
+          g.high,
+          UserScratchpad()};
 }
 
 // Tries the operands' own layouts, then the library's choice for everything.
@@ -70,9 +79,8 @@ auto Choose(const Tensors& t, const Make& make) {
 
 std::unique_ptr<PreparedKernel> Forward(const Tensors& t, const Geometry& g, Operands operands,
                                         const PrepareContext& context) {
-  const auto pd = Choose(t, [&](const auto& s, const auto& w, const auto& d) {
-    return ForwardDesc(g, s, w, d);
-  });
+  const auto pd = Choose(
+      t, [&](const auto& s, const auto& w, const auto& d) { return ForwardDesc(g, s, w, d); });
   PrimitiveAssembler assembler(context);
   return assembler.Finish(
       dnnl::convolution_forward(pd),
@@ -121,9 +129,8 @@ Result<std::unique_ptr<PreparedKernel>> PrepareConvolution(const std::string& op
                                                            Operands operands,
                                                            const PrepareContext& context) {
   if (operands.size() < 3) return DataLoss(fmt::format("{} needs three operands", op));
-  const bool has_empty = std::any_of(operands.begin(), operands.begin() + 3, [](const auto& o) {
-    return TypeOf(o).elements() == 0;
-  });
+  const bool has_empty = std::any_of(operands.begin(), operands.begin() + 3,
+                                     [](const auto& o) { return TypeOf(o).elements() == 0; });
   if (has_empty) return PrepareReference(op, attributes, -1, operands, context);
   return Guard([&]() -> Result<std::unique_ptr<PreparedKernel>> {
     Geometry g{attributes.GetDims("strides"), attributes.GetDims("dilations"),
@@ -131,8 +138,9 @@ Result<std::unique_ptr<PreparedKernel>> PrepareConvolution(const std::string& op
     for (int64_t& dilation : g.dilations) --dilation;
     const int64_t groups = attributes.Int("groups");
     if (op == "conv") {
-      return Forward({DescOf(operands[0]), GroupedWeights(operands[1], groups), DescOf(operands[2])},
-                     g, operands, context);
+      return Forward(
+          {DescOf(operands[0]), GroupedWeights(operands[1], groups), DescOf(operands[2])}, g,
+          operands, context);
     }
     if (op == "conv_grad_input") {
       return InputGradient(

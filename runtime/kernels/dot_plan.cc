@@ -100,8 +100,7 @@ Result<DotPlan> PlanDot(std::string_view spec, const StridedOperand& a, const St
   columns = Collapse(std::move(columns), {false, true, true}, 2);
   contracted = Collapse(std::move(contracted), {true, true, false}, 0);
   if (contracted.size() > 1) {
-    return Unimplemented(
-        fmt::format("the contracted dims of '{}' do not collapse into one", spec));
+    return Unimplemented(fmt::format("the contracted dims of '{}' do not collapse into one", spec));
   }
   Axis m = TakeMatrixAxis(rows, batch);
   Axis n = TakeMatrixAxis(columns, batch);

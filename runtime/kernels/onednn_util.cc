@@ -11,8 +11,9 @@ std::pair<int, dnnl::memory> ScratchArgument(const dnnl::memory::desc& desc,
                                              const dnnl::engine& engine, Scratch* scratch,
                                              int64_t offset, int argument) {
   dnnl::memory memory(desc, engine, nullptr);
-  scratch->Request(offset + static_cast<int64_t>(desc.get_size()),
-                   [memory, offset](char* block) mutable { memory.set_data_handle(block + offset); });
+  scratch->Request(
+      offset + static_cast<int64_t>(desc.get_size()),
+      [memory, offset](char* block) mutable { memory.set_data_handle(block + offset); });
   return {argument, memory};
 }
 

@@ -39,8 +39,7 @@ ir::Attributes DecodeAttributes(
       case program::Attribute::kBoolValue: out.Set(a.name(), a.bool_value()); break;
       case program::Attribute::kStringValue: out.Set(a.name(), a.string_value()); break;
       case program::Attribute::kDimsValue:
-        out.Set(a.name(),
-                ir::Dims(a.dims_value().values().begin(), a.dims_value().values().end()));
+        out.Set(a.name(), ir::Dims(a.dims_value().values().begin(), a.dims_value().values().end()));
         break;
       case program::Attribute::kDtypeValue: out.Set(a.name(), DTypeOf(a.dtype_value())); break;
       case program::Attribute::kExprValue: {
@@ -52,13 +51,12 @@ ir::Attributes DecodeAttributes(
         break;
       }
       case program::Attribute::kTensorValue: {
-        const ir::TensorType type{
-            DTypeOf(a.tensor_dtype()),
-            ir::Dims(a.tensor_dims().begin(), a.tensor_dims().end())};
+        const ir::TensorType type{DTypeOf(a.tensor_dtype()),
+                                  ir::Dims(a.tensor_dims().begin(), a.tensor_dims().end())};
         HYPER_CHECK(type.bytes() == static_cast<int64_t>(a.tensor_value().size()),
                     "tensor attribute of the wrong size");
-        out.Set(a.name(), ir::HostTensor(type, std::as_bytes(std::span(
-                                                   a.tensor_value().data(), a.tensor_value().size()))));
+        out.Set(a.name(), ir::HostTensor(type, std::as_bytes(std::span(a.tensor_value().data(),
+                                                                       a.tensor_value().size()))));
         break;
       }
       case program::Attribute::VALUE_NOT_SET: break;
@@ -100,13 +98,15 @@ Result<std::unique_ptr<PreparedKernel>> PrepareInstruction(const program::Instru
         if (context.reference_kernels) {
           return PrepareReference(call.op(), attributes, -1, operands, context);
         }
-        if (call.primitive() == "onednn.matmul") return PrepareMatmul(attributes, operands, context);
+        if (call.primitive() == "onednn.matmul")
+          return PrepareMatmul(attributes, operands, context);
         if (call.primitive() == "onednn.conv") {
           return PrepareConvolution(call.op(), attributes, operands, context);
         }
-        return DataLoss(fmt::format("unknown library kernel '{}'; this runtime has onednn.matmul, "
-                                    "onednn.conv",
-                                    call.primitive()));
+        return DataLoss(
+            fmt::format("unknown library kernel '{}'; this runtime has onednn.matmul, "
+                        "onednn.conv",
+                        call.primitive()));
       });
     }
     case program::Instruction::kMarker:

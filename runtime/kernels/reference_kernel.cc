@@ -43,8 +43,7 @@ class ReferencePrepared : public PreparedKernel {
       std::byte* data = place.staging.empty()
                             ? reinterpret_cast<std::byte*>(arena_ + place.operand.offset())
                             : place.staging.data();
-      if (!place.staging.empty() &&
-          (!place.output || place.operand.access() != program::WRITE)) {
+      if (!place.staging.empty() && (!place.output || place.operand.access() != program::WRITE)) {
         CopyToDense(place.operand, arena_, data);
       }
       if (place.output) {

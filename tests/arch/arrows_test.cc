@@ -39,8 +39,10 @@ const std::map<std::string, std::set<std::string>>& Arrows() {
 // Headers that the runtime may take from the folders above it.
 const std::set<std::string>& RuntimeHeaders() {
   static const std::set<std::string> headers = {
-      "codegen/bundle.h",     "codegen/program.pb.h",
-      "codegen/compile.h",    "codegen/cpu_features.h",
+      "codegen/bundle.h",
+      "codegen/program.pb.h",
+      "codegen/compile.h",
+      "codegen/cpu_features.h",
       "frontend/strategy/launch_config.h",
   };
   return headers;
@@ -105,7 +107,8 @@ TEST(Architecture, FilesStayShort) {
 
 // Printing and process exits belong to the tools.
 TEST(Architecture, LibrariesNeitherPrintNorExit) {
-  const std::regex forbidden("std::cout|std::cerr|\\bprintf\\(|\\babort\\(\\)|\\bexit\\(|fmt::print");
+  const std::regex forbidden(
+      "std::cout|std::cerr|\\bprintf\\(|\\babort\\(\\)|\\bexit\\(|fmt::print");
   for (const fs::path& path : Sources()) {
     if (FolderOf(Relative(path)) == "tools") continue;
     std::ifstream file(path);

@@ -62,8 +62,7 @@ TEST(Dispatch, MedianIsBelowOneMicrosecond) {
   program::SubProgram* many = job->content.program.add_subprograms();
   many->set_name("dispatch");
   for (int i = 0; i < kInstructions; ++i) *many->add_instructions() = repeated;
-  const std::string path =
-      fmt::format("{}/hyper_dispatch_{}.bundle", testing::TempDir(), getpid());
+  const std::string path = fmt::format("{}/hyper_dispatch_{}.bundle", testing::TempDir(), getpid());
   ASSERT_TRUE(codegen::WriteBundle(RealFileSystem(), path, std::move(job->content)).ok());
   const auto bundle = codegen::BundleReader::Open(RealFileSystem(), path);
   ASSERT_TRUE(bundle.ok()) << bundle.status().ToString();

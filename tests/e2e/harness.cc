@@ -76,8 +76,7 @@ Result<std::string> CompileToBundle(const std::string& name, const std::string& 
 
 Result<std::vector<std::string>> WeightsOf(const std::string& model_path) {
   Diagnostics diagnostics;
-  HYPER_ASSIGN_OR_RETURN(const auto model,
-                         onnx_frontend::LoadModel(model_path, {}, &diagnostics));
+  HYPER_ASSIGN_OR_RETURN(const auto model, onnx_frontend::LoadModel(model_path, {}, &diagnostics));
   std::vector<std::string> names;
   for (const auto& tensor : onnx_frontend::PlanParameters(*model, {}, &diagnostics).tensors) {
     if (!tensor.constant) names.push_back(tensor.name);
@@ -87,8 +86,8 @@ Result<std::vector<std::string>> WeightsOf(const std::string& model_path) {
 
 Result<TrainResult> Train(const std::string& bundle_path, const TrainOptions& options) {
   TrainResult result;
-  const Status status = runtime::RunOnRanks(
-      options.replicas, {}, [&](runtime::Communicator& communicator) -> Status {
+  const Status status =
+      runtime::RunOnRanks(options.replicas, {}, [&](runtime::Communicator& communicator) -> Status {
         TrainResult ignored;
         Recorder recorder(communicator.rank() == 0 ? &result : &ignored);
         HYPER_ASSIGN_OR_RETURN(const auto bundle,

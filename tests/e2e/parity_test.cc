@@ -1,6 +1,6 @@
 // Training against PyTorch's recorded numbers (tests/parity/README.md), every case and optimizer:
-// in fp64 mode losses and final parameters, in fp32 gradients and losses. Each check has a twin with
-// a planted fault that must turn it red.
+// in fp64 mode losses and final parameters, in fp32 gradients and losses. Each check has a twin
+// with a planted fault that must turn it red.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -116,9 +116,8 @@ double TensorError(const std::map<std::string, std::vector<double>>& actual, con
       return 1;
     }
     const bool zero = field == "gradient" && entry["zero_gradient"].get<bool>();
-    const double e =
-        DigestError(DigestOf(found->second), DigestFromJson(entry[field]),
-                    zero ? expected["grad_norm"].get<double>() : 0);
+    const double e = DigestError(DigestOf(found->second), DigestFromJson(entry[field]),
+                                 zero ? expected["grad_norm"].get<double>() : 0);
     if (e > error) {
       error = e;
       *worst = name;

@@ -1,6 +1,6 @@
-// The numbers do not depend on how many replicas share the work: one bundle, the same global batch as
-// 1 replica x 4 micro-batches, 2 x 2 and 4 x 1, with Dropout and BatchNorm; and the same launch twice
-// gives the same bits.
+// The numbers do not depend on how many replicas share the work: one bundle, the same global batch
+// as 1 replica x 4 micro-batches, 2 x 2 and 4 x 1, with Dropout and BatchNorm; and the same launch
+// twice gives the same bits.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -91,7 +91,8 @@ double WorstTensor(const std::map<std::string, std::vector<double>>& a,
 }
 
 TEST(Replicas, DoubleConvNetIsTheSameOnOneTwoAndFour) {
-  const auto bundle = CompileToBundle("replicas_conv_fp64", Recipe("fashion_mnist"), ConvNet("fp64"));
+  const auto bundle =
+      CompileToBundle("replicas_conv_fp64", Recipe("fashion_mnist"), ConvNet("fp64"));
   ASSERT_TRUE(bundle.ok()) << bundle.status().ToString();
   const auto one = Train(*bundle, {.replicas = 1, .steps = kSteps});
   ASSERT_TRUE(one.ok()) << one.status().ToString();
@@ -123,7 +124,8 @@ TEST(Replicas, DoubleConvNetIsTheSameOnOneTwoAndFour) {
 }
 
 TEST(Replicas, SingleConvNetAgreesInGradientsAndFirstLosses) {
-  const auto bundle = CompileToBundle("replicas_conv_fp32", Recipe("fashion_mnist"), ConvNet("fp32"));
+  const auto bundle =
+      CompileToBundle("replicas_conv_fp32", Recipe("fashion_mnist"), ConvNet("fp32"));
   ASSERT_TRUE(bundle.ok()) << bundle.status().ToString();
   const auto one = Train(*bundle, {.replicas = 1, .steps = 3});
   const auto one_step = Train(*bundle, {.replicas = 1, .steps = 1});

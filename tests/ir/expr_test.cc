@@ -57,11 +57,30 @@ TEST(Expr, EqualExpressionsHaveEqualNodes) {
 
 TEST(Expr, ParseErrors) {
   const DType f32 = DType::kF32;
-  for (std::string_view text :
-       {"", "x1", "x00", "foo(x0)", "exp(x0", "exp(x0, x0)", "add(x0, f64(1))", "f32()", "f32(1e)",
-        "i8(128)", "u8(-1)", "not(x0)", "select(x0, x0, x0)", "t0", "t1 = x0; t1", "t0 = x0",
-        "x0 x0", "cast.f33(x0)", "isnan(i32(1))", "floor(i32(1))", "bool(2)", "neg(bool(1))",
-        "f32(infinity)", "input(x0)"}) {
+  for (std::string_view text : {"",
+                                "x1",
+                                "x00",
+                                "foo(x0)",
+                                "exp(x0",
+                                "exp(x0, x0)",
+                                "add(x0, f64(1))",
+                                "f32()",
+                                "f32(1e)",
+                                "i8(128)",
+                                "u8(-1)",
+                                "not(x0)",
+                                "select(x0, x0, x0)",
+                                "t0",
+                                "t1 = x0; t1",
+                                "t0 = x0",
+                                "x0 x0",
+                                "cast.f33(x0)",
+                                "isnan(i32(1))",
+                                "floor(i32(1))",
+                                "bool(2)",
+                                "neg(bool(1))",
+                                "f32(infinity)",
+                                "input(x0)"}) {
     EXPECT_FALSE(Expr::Parse(text, std::span(&f32, 1)).ok()) << text;
   }
 }
@@ -103,8 +122,7 @@ TEST(Expr, EveryDerivativeAgreesWithDifferences) {
           return EvalF64(expr, {x[0], x[1], x[2]});
         };
         const double expected = (at(1e-6) - at(-1e-6)) / 2e-6;
-        const double got =
-            d->has_value() ? EvalF64(**d, {inputs[0], inputs[1], inputs[2], y}) : 0;
+        const double got = d->has_value() ? EvalF64(**d, {inputs[0], inputs[1], inputs[2], y}) : 0;
         EXPECT_NEAR(got, expected, 1e-7 * std::max(1.0, std::fabs(expected)))
             << text << " d/dx" << input;
         ++checked;
@@ -130,7 +148,7 @@ TEST(Expr, DerivativesAtTheEdges) {
     const auto d = Differentiate(ParseOk(text, f64), input, -1);
     return EvalF64(**d, {x, y});
   };
-  EXPECT_EQ(value("max(x0, f64(0))", 0, 0.0, 0), 0);   // relu at 0
+  EXPECT_EQ(value("max(x0, f64(0))", 0, 0.0, 0), 0);  // relu at 0
   EXPECT_EQ(value("abs(x0)", 0, 0.0, 0), 0);
   EXPECT_EQ(value("pow(x0, x1)", 1, 0.0, 2.0), 0);
   EXPECT_EQ(value("max(x0, x1)", 0, 1.0, 1.0) + value("max(x0, x1)", 1, 1.0, 1.0), 1);
@@ -188,8 +206,8 @@ TEST(Float16, AllPatternsRoundTrip) {
   }
   EXPECT_EQ(HalfToDouble(HalfBits(65519.0)), 65504.0);
   EXPECT_TRUE(std::isinf(HalfToDouble(HalfBits(65520.0))));
-  EXPECT_EQ(RoundToHalf(1 + 0x1p-11), 1.0);                // tie to even
-  EXPECT_EQ(RoundToHalf(1 + 3 * 0x1p-11), 1 + 0x1p-9);     // tie to even, upwards
+  EXPECT_EQ(RoundToHalf(1 + 0x1p-11), 1.0);             // tie to even
+  EXPECT_EQ(RoundToHalf(1 + 3 * 0x1p-11), 1 + 0x1p-9);  // tie to even, upwards
   EXPECT_EQ(RoundToHalf(0x1p-25), 0.0);
   EXPECT_EQ(RoundToHalf(0x1.8p-25), 0x1p-24);
   EXPECT_TRUE(std::isinf(RoundToBFloat16(std::numeric_limits<float>::max())));

@@ -60,7 +60,8 @@ TEST_P(HirTest, Checks) {
 INSTANTIATE_TEST_SUITE_P(Files, HirTest, ::testing::ValuesIn(Files()), [](const auto& info) {
   const std::filesystem::path path(info.param);
   std::string name = path.parent_path().filename().string() + "_" + path.stem().string();
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
   return name;
 });
 

@@ -17,13 +17,13 @@ TEST(Reference, EveryOpHasAKernel) {
 
 TEST(Reference, Map) {
   ExpectValues(EvalOp("map(%a, %b) {expr = <max(add(x0, x1), f32(0))>}",
-                    {F32({3}, {1, -2, 3}), F32({3}, {1, 1, -5})}),
+                      {F32({3}, {1, -2, 3}), F32({3}, {1, 1, -5})}),
                {3}, {2, 0, 0});
   ExpectValues(EvalOp("map(%a) {expr = <cast.i64(x0)>}", {F32({3}, {1.9F, -1.9F, 7})}), {3},
                {1, -1, 7});
-  ExpectValues(EvalOp("map(%a) {expr = <select(lt(x0, i64(2)), i64(10), x0)>}",
-                    {I64({3}, {1, 2, 3})}),
-               {3}, {10, 2, 3});
+  ExpectValues(
+      EvalOp("map(%a) {expr = <select(lt(x0, i64(2)), i64(10), x0)>}", {I64({3}, {1, 2, 3})}), {3},
+      {10, 2, 3});
   // Longer than one block, with a rest.
   std::vector<float> x(1000);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i);
@@ -31,9 +31,9 @@ TEST(Reference, Map) {
   for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(y.ElementAsDouble(i), static_cast<double>(i));
   ExpectValues(EvalOp("map(%a) {expr = <exp(x0)>}", {F32({0, 3}, {})}), {0, 3}, {});
   // Each operator rounds to its own type: in bf16 256 + 1 is 256.
-  ExpectValues(EvalOp("map(%a) {expr = <cast.f32(add(cast.bf16(x0), bf16(1)))>}",
-                    {F32({2}, {256, 2})}),
-               {2}, {256, 3}, 0);
+  ExpectValues(
+      EvalOp("map(%a) {expr = <cast.f32(add(cast.bf16(x0), bf16(1)))>}", {F32({2}, {256, 2})}), {2},
+      {256, 3}, 0);
 }
 
 TEST(Reference, DataMovement) {
@@ -63,16 +63,20 @@ TEST(Reference, DataMovement) {
 TEST(Reference, Pad) {
   const HostTensor x = F32({3}, {1, 2, 3});
   ExpectValues(EvalOp("pad(%a) {low = [1], high = [2], interior = [1], value = 9.0, "
-                    "mode = \"constant\"}", {x}),
+                      "mode = \"constant\"}",
+                      {x}),
                {8}, {9, 1, 9, 2, 9, 3, 9, 9});
   ExpectValues(EvalOp("pad(%a) {low = [-1], high = [1], interior = [0], value = 0.0, "
-                    "mode = \"constant\"}", {x}),
+                      "mode = \"constant\"}",
+                      {x}),
                {3}, {2, 3, 0});
   ExpectValues(EvalOp("pad(%a) {low = [2], high = [1], interior = [0], value = 0.0, "
-                    "mode = \"edge\"}", {x}),
+                      "mode = \"edge\"}",
+                      {x}),
                {6}, {1, 1, 1, 2, 3, 3});
   ExpectValues(EvalOp("pad(%a) {low = [2], high = [1], interior = [0], value = 0.0, "
-                    "mode = \"reflect\"}", {x}),
+                      "mode = \"reflect\"}",
+                      {x}),
                {6}, {3, 2, 1, 2, 3, 2});
 }
 
@@ -84,9 +88,9 @@ TEST(Reference, Reductions) {
   ExpectValues(EvalOp("reduce(%a) {kind = \"min\", axes = [1]}", {x}), {2}, {1, 2});
   ExpectValues(EvalOp("reduce(%a) {kind = \"prod\", axes = [1]}", {x}), {2}, {15, 48});
   ExpectValues(EvalOp("reduce(%a) {kind = \"sum\", axes = [0]}", {F32({0, 2}, {})}), {2}, {0, 0});
-  ExpectValues(EvalOp("reduce(%a) {kind = \"max\", axes = [1]}",
-                    {F32({2, 2}, {1, std::nanf(""), -1, -2})}),
-               {2}, {kNan, -1});
+  ExpectValues(
+      EvalOp("reduce(%a) {kind = \"max\", axes = [1]}", {F32({2, 2}, {1, std::nanf(""), -1, -2})}),
+      {2}, {kNan, -1});
   ExpectValues(EvalOp("reduce(%a) {kind = \"sum\", axes = [0]}", {I64({3}, {1, -2, 5})}), {}, {4});
   const HostTensor b = HostTensor::FromVector<uint8_t>(DType::kBool, {2, 2}, {1, 0, 1, 1});
   ExpectValues(EvalOp("reduce(%a) {kind = \"and\", axes = [1]}", {b}), {2}, {0, 1});
@@ -112,7 +116,7 @@ TEST(Reference, Dot) {
   ExpectValues(EvalOp("dot(%a, %b) {spec = \"km,kn->mn\"}", {F32({3, 2}, {1, 4, 2, 5, 3, 6}), b}),
                {2, 2}, {7, 8, 16, 17});
   ExpectValues(EvalOp("dot(%a, %b) {spec = \"bmk,bkn->bmn\"}",
-                    {F32({2, 1, 2}, {1, 2, 3, 4}), F32({2, 2, 1}, {1, 1, 2, 2})}),
+                      {F32({2, 1, 2}, {1, 2, 3, 4}), F32({2, 2, 1}, {1, 1, 2, 2})}),
                {2, 1, 1}, {3, 14});
   ExpectValues(EvalOp("dot(%a, %b) {spec = \"mk,kn->mn\"}", {F32({2, 0}, {}), F32({0, 2}, {})}),
                {2, 2}, {0, 0, 0, 0});
@@ -123,8 +127,9 @@ TEST(Reference, Dot) {
   ExpectValues(EvalOp("dot(%a, %b) {spec = \"mk,nk->mn\"}", {ones, ones}), {1, 1}, {150});
 }
 
-constexpr char kWindow[] = "strides = [1,1], pads_low = [1,1], pads_high = [1,1], "
-                           "dilations = [1,1], groups = 1";
+constexpr char kWindow[] =
+    "strides = [1,1], pads_low = [1,1], pads_high = [1,1], "
+    "dilations = [1,1], groups = 1";
 
 TEST(Reference, Convolution) {
   const HostTensor x = F32({1, 1, 3, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9});
@@ -134,13 +139,13 @@ TEST(Reference, Convolution) {
                {12, 21, 16, 27, 45, 33, 24, 39, 28});
   // Strided, dilated, one-sided padding, not symmetric.
   ExpectValues(EvalOp("conv(%a, %b) {strides = [2,1], pads_low = [0,1], pads_high = [0,0], "
-                    "dilations = [1,2], groups = 1}",
-                    {x, F32({1, 1, 1, 2}, {10, 1})}),
+                      "dilations = [1,2], groups = 1}",
+                      {x, F32({1, 1, 1, 2}, {10, 1})}),
                {1, 1, 2, 2}, {2, 13, 8, 79});
   // Groups: each output channel sees its own input channel.
   ExpectValues(EvalOp("conv(%a, %b) {strides = [1], pads_low = [0], pads_high = [0], "
-                    "dilations = [1], groups = 2}",
-                    {F32({1, 2, 2}, {1, 2, 3, 4}), F32({2, 1, 1}, {10, 100})}),
+                      "dilations = [1], groups = 2}",
+                      {F32({1, 2, 2}, {1, 2, 3, 4}), F32({2, 1, 1}, {10, 100})}),
                {1, 2, 2}, {10, 20, 300, 400});
   ExpectValues(EvalOp("conv(%a, %b) {" + w + "}", {F32({0, 1, 3, 3}, {}), ones}), {0, 1, 3, 3}, {});
 }
@@ -164,11 +169,17 @@ TEST(Reference, ConvolutionGradientsAreAdjoints) {
     std::string attributes;
   };
   const Case cases[] = {
-      {{2, 4, 5, 6}, {6, 2, 3, 2}, {2, 6, 3, 6},
+      {{2, 4, 5, 6},
+       {6, 2, 3, 2},
+       {2, 6, 3, 6},
        "strides = [2,1], pads_low = [1,0], pads_high = [1,2], dilations = [1,2], groups = 2"},
-      {{1, 3, 7}, {2, 3, 3}, {1, 2, 3},
+      {{1, 3, 7},
+       {2, 3, 3},
+       {1, 2, 3},
        "strides = [2], pads_low = [0], pads_high = [0], dilations = [1], groups = 1"},
-      {{1, 1, 3, 4, 5}, {2, 1, 2, 2, 2}, {1, 2, 2, 3, 4},
+      {{1, 1, 3, 4, 5},
+       {2, 1, 2, 2, 2},
+       {1, 2, 2, 3, 4},
        "strides = [1,1,1], pads_low = [0,0,0], pads_high = [0,0,0], dilations = [1,1,1], "
        "groups = 1"},
   };
@@ -178,9 +189,7 @@ TEST(Reference, ConvolutionGradientsAreAdjoints) {
     const HostTensor g = ramp(c.y, 2.1);
     const double forward = inner(g, EvalOp("conv(%a, %b) {" + c.attributes + "}", {x, w}));
     const std::string a = "{" + c.attributes;
-    auto list = [](const Dims& d) {
-      return TensorType{DType::kF32, d}.ToString().substr(3);
-    };
+    auto list = [](const Dims& d) { return TensorType{DType::kF32, d}.ToString().substr(3); };
     const HostTensor dx =
         EvalOp("conv_grad_input(%a, %b) " + a + ", input_shape = " + list(c.x) + "}", {g, w});
     const HostTensor dw =
@@ -193,26 +202,30 @@ TEST(Reference, ConvolutionGradientsAreAdjoints) {
 
 TEST(Reference, Pooling) {
   const HostTensor x = F32({1, 1, 3, 3}, {1, 5, 5, 4, 0, 6, 7, 8, 2});
-  const std::string a = "kernel = [2,2], strides = [1,1], pads_low = [0,0], pads_high = [0,0], "
-                        "dilations = [1,1]";
+  const std::string a =
+      "kernel = [2,2], strides = [1,1], pads_low = [0,0], pads_high = [0,0], "
+      "dilations = [1,1]";
   const auto max = EvalText("%y, %i = max_pool(%a) {" + a + "}", {"y", "i"}, {x});
   ExpectValues(max[0], {1, 1, 2, 2}, {5, 6, 8, 8});
   ExpectValues(max[1], {1, 1, 2, 2}, {1, 3, 3, 2});
   EXPECT_EQ(max[1].type().dtype, DType::kU8);
   ExpectValues(EvalOp("max_pool_grad(%a, %b) {" + a + ", input_shape = [1,1,3,3]}",
-                    {F32({1, 1, 2, 2}, {1, 2, 3, 4}), max[1]}),
+                      {F32({1, 1, 2, 2}, {1, 2, 3, 4}), max[1]}),
                {1, 1, 3, 3}, {0, 1, 0, 0, 0, 2, 0, 7, 0});
   ExpectValues(EvalOp("avg_pool(%a) {" + a + ", count_include_pad = false}", {x}), {1, 1, 2, 2},
                {2.5, 4, 4.75, 4});
-  const std::string p = "kernel = [2], strides = [2], pads_low = [1], pads_high = [0], "
-                        "dilations = [1]";
+  const std::string p =
+      "kernel = [2], strides = [2], pads_low = [1], pads_high = [0], "
+      "dilations = [1]";
   const HostTensor line = F32({1, 1, 3}, {2, 4, 6});
   ExpectValues(EvalOp("avg_pool(%a) {" + p + ", count_include_pad = false}", {line}), {1, 1, 2},
                {2, 5});
   ExpectValues(EvalOp("avg_pool(%a) {" + p + ", count_include_pad = true}", {line}), {1, 1, 2},
                {1, 5});
-  ExpectValues(EvalOp("avg_pool_grad(%a) {" + p + ", count_include_pad = true, "
-                    "input_shape = [1,1,3]}", {F32({1, 1, 2}, {1, 4})}),
+  ExpectValues(EvalOp("avg_pool_grad(%a) {" + p +
+                          ", count_include_pad = true, "
+                          "input_shape = [1,1,3]}",
+                      {F32({1, 1, 2}, {1, 4})}),
                {1, 1, 3}, {0.5, 2, 2});
 }
 
@@ -222,15 +235,15 @@ TEST(Reference, Indexing) {
   ExpectValues(EvalOp("gather(%a, %b) {axis = 0}", {x, I64({}, {1})}), {3}, {4, 5, 6});
   EXPECT_FALSE(TryEvalText("%y = gather(%a, %b) {axis = 0}", {"y"}, {x, I64({1}, {2})}).ok());
   ExpectValues(EvalOp("scatter_add(%a, %b) {axis = 0, size = 3}",
-                    {I64({3}, {0, 2, 0}), F32({3, 2}, {1, 2, 3, 4, 5, 6})}),
+                      {I64({3}, {0, 2, 0}), F32({3, 2}, {1, 2, 3, 4, 5, 6})}),
                {3, 2}, {6, 8, 0, 0, 3, 4});
   ExpectValues(EvalOp("gather_elements(%a, %b) {axis = 1}", {x, I64({2, 2}, {0, 2, -1, 0})}),
                {2, 2}, {1, 3, 6, 4});
   ExpectValues(EvalOp("scatter_add_elements(%a, %b) {axis = 1, size = 3}",
-                    {I64({1, 3}, {2, 2, 0}), F32({1, 3}, {1, 2, 3})}),
+                      {I64({1, 3}, {2, 2, 0}), F32({1, 3}, {1, 2, 3})}),
                {1, 3}, {3, 0, 3});
   const auto top = EvalText("%v, %i = top_k(%a) {k = 2, axis = 0, largest = true}", {"v", "i"},
-                       {F32({4}, {2, 7, 7, 1})});
+                            {F32({4}, {2, 7, 7, 1})});
   ExpectValues(top[0], {2}, {7, 7});
   ExpectValues(top[1], {2}, {1, 2});
   const auto low =
@@ -242,8 +255,8 @@ TEST(Reference, Indexing) {
 TEST(Reference, HalfTypesRoundOnce) {
   // 2048 + 1 + 1: formed in more precision, rounded to f16 at the end.
   ExpectValues(EvalText("%h = map(%a) {expr = <cast.f16(x0)>}\n"
-                   "%s = reduce(%h) {kind = \"sum\", axes = [0]}",
-                   {"s"}, {F32({3}, {2048, 1, 1})})[0],
+                        "%s = reduce(%h) {kind = \"sum\", axes = [0]}",
+                        {"s"}, {F32({3}, {2048, 1, 1})})[0],
                {}, {2050}, 0);
 }
 

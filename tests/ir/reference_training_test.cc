@@ -11,15 +11,14 @@ const double kNan = std::nan("");
 TEST(Reference, BatchNorm) {
   // Channel 0: 1, 3 (mean 2, variance 1); channel 1: 2, 4 (mean 3, variance 1).
   const auto out = EvalText("%y, %m, %v = batch_norm(%a, %b, %c) {epsilon = 0.0}", {"y", "m", "v"},
-                       {F32({2, 2}, {1, 2, 3, 4}), F32({2}, {10, 1}), F32({2}, {0.5F, -1})});
+                            {F32({2, 2}, {1, 2, 3, 4}), F32({2}, {10, 1}), F32({2}, {0.5F, -1})});
   ExpectValues(out[0], {2, 2}, {-9.5, -2, 10.5, 0});
   ExpectValues(out[1], {2}, {2, 3});
   ExpectValues(out[2], {2}, {1, 1});
   // g = (1, 0): sum 1, sum of g * hat -1; dx = scale * rstd * (g - (1 + hat * -1) / 2) = 0.
-  const auto grad = EvalText("%x, %s, %t = batch_norm_grad(%a, %b, %c, %d, %e) {epsilon = 0.0}",
-                        {"x", "s", "t"},
-                        {F32({2, 1}, {1, 0}), F32({2, 1}, {1, 3}), F32({1}, {10}), F32({1}, {2}),
-                         F32({1}, {1})});
+  const auto grad = EvalText(
+      "%x, %s, %t = batch_norm_grad(%a, %b, %c, %d, %e) {epsilon = 0.0}", {"x", "s", "t"},
+      {F32({2, 1}, {1, 0}), F32({2, 1}, {1, 3}), F32({1}, {10}), F32({1}, {2}), F32({1}, {1})});
   ExpectValues(grad[0], {2, 1}, {0, 0});
   ExpectValues(grad[1], {1}, {-1});
   ExpectValues(grad[2], {1}, {1});
@@ -28,27 +27,27 @@ TEST(Reference, BatchNorm) {
 TEST(Reference, LayerAndRmsNorm) {
   const HostTensor x = F32({2, 2}, {1, 3, -2, 2});
   const auto out = EvalText("%y, %m, %r = layer_norm(%a, %b, %c) {axis = 1, epsilon = 0.0}",
-                       {"y", "m", "r"}, {x, F32({2}, {1, 2}), F32({2}, {0, 1})});
+                            {"y", "m", "r"}, {x, F32({2}, {1, 2}), F32({2}, {0, 1})});
   ExpectValues(out[0], {2, 2}, {-1, 3, -1, 3});
   ExpectValues(out[1], {2}, {2, 0});
   ExpectValues(out[2], {2}, {1, 0.5});
   // Row of x, scale (1, 2), g (1, 0): gs = (1, 0), mean 0.5, mean of gs * hat -0.5.
-  const auto grad = EvalText("%x, %s, %t = layer_norm_grad(%a, %b, %c, %d, %e) {axis = 1, "
-                        "epsilon = 0.0}", {"x", "s", "t"},
-                        {F32({1, 2}, {1, 0}), F32({1, 2}, {1, 3}), F32({2}, {1, 2}),
-                         F32({1}, {2}), F32({1}, {1})});
+  const auto grad = EvalText(
+      "%x, %s, %t = layer_norm_grad(%a, %b, %c, %d, %e) {axis = 1, "
+      "epsilon = 0.0}",
+      {"x", "s", "t"},
+      {F32({1, 2}, {1, 0}), F32({1, 2}, {1, 3}), F32({2}, {1, 2}), F32({1}, {2}), F32({1}, {1})});
   ExpectValues(grad[0], {1, 2}, {0, 0});
   ExpectValues(grad[1], {2}, {-1, 0});
   ExpectValues(grad[2], {2}, {1, 0});
   const auto rms = EvalText("%y, %r = rms_norm(%a, %b) {axis = 1, epsilon = 0.0}", {"y", "r"},
-                       {F32({1, 2}, {1, 7}), F32({2}, {1, 2})});
+                            {F32({1, 2}, {1, 7}), F32({2}, {1, 2})});
   ExpectValues(rms[0], {1, 2}, {0.2, 2.8});
   ExpectValues(rms[1], {1}, {0.2});
   // gs = (1, 0), mean of gs * hat = 0.1: dx = 0.2 * (gs - hat * 0.1).
-  const auto rms_grad = EvalText("%x, %s = rms_norm_grad(%a, %b, %c, %d) {axis = 1, epsilon = 0.0}",
-                            {"x", "s"},
-                            {F32({1, 2}, {1, 0}), F32({1, 2}, {1, 7}), F32({2}, {1, 2}),
-                             F32({1}, {0.2F})});
+  const auto rms_grad =
+      EvalText("%x, %s = rms_norm_grad(%a, %b, %c, %d) {axis = 1, epsilon = 0.0}", {"x", "s"},
+               {F32({1, 2}, {1, 0}), F32({1, 2}, {1, 7}), F32({2}, {1, 2}), F32({1}, {0.2F})});
   ExpectValues(rms_grad[0], {1, 2}, {0.2 * (1 - 0.02), 0.2 * -0.14});
   ExpectValues(rms_grad[1], {2}, {0.2, 0});
 }
@@ -60,11 +59,11 @@ TEST(Reference, Softmax) {
   ExpectValues(EvalOp("log_softmax(%a) {axis = 1}", {x}), {2, 2},
                {std::log(0.25), std::log(0.75), -std::log(2), -std::log(2)});
   ExpectValues(EvalOp("softmax(%a) {axis = 0}", {F32({2, 1}, {0, l3})}), {2, 1}, {0.25, 0.75});
-  ExpectValues(EvalOp("softmax_grad(%a, %b) {axis = 1}",
-                    {F32({1, 2}, {1, 0}), F32({1, 2}, {0.25F, 0.75F})}),
-               {1, 2}, {0.1875, -0.1875});
+  ExpectValues(
+      EvalOp("softmax_grad(%a, %b) {axis = 1}", {F32({1, 2}, {1, 0}), F32({1, 2}, {0.25F, 0.75F})}),
+      {1, 2}, {0.1875, -0.1875});
   ExpectValues(EvalOp("log_softmax_grad(%a, %b) {axis = 1}",
-                    {F32({1, 2}, {1, 0}), F32({1, 2}, {std::log(0.25F), std::log(0.75F)})}),
+                      {F32({1, 2}, {1, 0}), F32({1, 2}, {std::log(0.25F), std::log(0.75F)})}),
                {1, 2}, {0.75, -0.75});
 }
 
@@ -77,7 +76,7 @@ TEST(Reference, CrossEntropy) {
   ExpectValues(out[0], {4}, {std::log(4), std::log(4.0 / 3), 0, kNan});
   ExpectValues(out[1], {4}, {std::log(4), std::log(4), std::log(2), std::log(2)});
   ExpectValues(EvalOp("cross_entropy_grad(%a, %b, %c, %d)" + a,
-                    {F32({4}, {2, 1, 1, 1}), logits, labels, out[1]}),
+                      {F32({4}, {2, 1, 1, 1}), logits, labels, out[1]}),
                {4, 2}, {-1.5, 1.5, 0.25, -0.25, 0, 0, kNan, kNan});
 }
 
@@ -86,7 +85,7 @@ TEST(Reference, PhiloxKnownAnswers) {
   auto draw = [](int64_t seed, int64_t step, int64_t first_block) {
     // Four draws per micro-batch, so micro-batch m starts at block m; op 0 leaves the key alone.
     return EvalText("%u = random_uniform(%a) {shape = [4], dtype = f64} op 0", {"u"},
-               {I64({3}, {seed, step, first_block})})[0];
+                    {I64({3}, {seed, step, first_block})})[0];
   };
   auto word = [](const HostTensor& t, int64_t i) {
     return static_cast<uint32_t>(t.ElementAsDouble(i) * 0x1p24);
@@ -101,9 +100,9 @@ TEST(Reference, PhiloxKnownAnswers) {
 TEST(Reference, RandomDependsOnTheLogicalIndexAlone) {
   auto draw = [](const std::string& shape, const std::string& dtype, const std::string& op,
                  std::vector<int64_t> rng) {
-    return EvalText("%u = random_uniform(%a) {shape = " + shape + ", dtype = " + dtype +
-                        "} op " + op,
-               {"u"}, {I64({3}, std::move(rng))})[0];
+    return EvalText(
+        "%u = random_uniform(%a) {shape = " + shape + ", dtype = " + dtype + "} op " + op, {"u"},
+        {I64({3}, std::move(rng))})[0];
   };
   const HostTensor whole = draw("[2,9]", "f32", "5", {42, 3, 0});
   for (int64_t m = 0; m < 2; ++m) {  // the same as two micro-batches of half the size
@@ -121,12 +120,13 @@ TEST(Reference, RandomDependsOnTheLogicalIndexAlone) {
 
 TEST(Reference, Accumulators) {
   ExpectValues(EvalOp("accumulate(%a, %b)", {F32({2}, {1, 2}), F32({2}, {10, 20})}), {2}, {11, 22});
-  ExpectValues(EvalOp("accumulate_stat(%a, %b) {momentum = 0.75}",
-                    {F32({1}, {4}), F32({1}, {8})}), {1}, {5});
+  ExpectValues(EvalOp("accumulate_stat(%a, %b) {momentum = 0.75}", {F32({1}, {4}), F32({1}, {8})}),
+               {1}, {5});
   ExpectValues(EvalOp("running_update(%a, %b, %c) {momentum = 0.5}",
-                    {F32({1}, {8}), F32({1}, {1}), I64({2}, {3, 1})}), {1}, {2});
-  ExpectValues(EvalOp("stat_weight(%a, %b) {momentum = 0.5}",
-                    {F32({1}, {8}), I64({2}, {3, 2})}), {1}, {2});
+                      {F32({1}, {8}), F32({1}, {1}), I64({2}, {3, 1})}),
+               {1}, {2});
+  ExpectValues(EvalOp("stat_weight(%a, %b) {momentum = 0.5}", {F32({1}, {8}), I64({2}, {3, 2})}),
+               {1}, {2});
   ExpectValues(EvalOp("grad_norm_sq(%a)", {F32({2}, {3, 4})}), {}, {25});
   ExpectValues(EvalOp("grad_norm_sq(%a)", {F32({0}, {})}), {}, {0});
 }
@@ -142,13 +142,14 @@ TEST(Reference, StatisticsCombineAcrossReplicas) {
     HostTensor acc = F64({1}, {0});
     for (int i = 0; i < 2; ++i) {
       acc = EvalOp("accumulate_stat(%a, %b) {momentum = 0.9}",
-                 {acc, F64({1}, {values[2 * replica + i]})});
+                   {acc, F64({1}, {values[2 * replica + i]})});
     }
     acc = EvalOp("stat_weight(%a, %b) {momentum = 0.9}", {acc, I64({2}, {4, 2 - 2 * replica})});
     sum += acc.ElementAsDouble(0);
   }
   ExpectValues(EvalOp("running_update(%a, %b, %c) {momentum = 0.9}",
-                    {F64({1}, {3}), F64({1}, {sum}), I64({2}, {4, 0})}), {1}, {expected}, 1e-12);
+                      {F64({1}, {3}), F64({1}, {sum}), I64({2}, {4, 0})}),
+               {1}, {expected}, 1e-12);
 }
 
 TEST(Reference, Optimizers) {
@@ -159,8 +160,9 @@ TEST(Reference, Optimizers) {
   // clipped gradient 2, decay 0.1 * 1
   ExpectValues(EvalOp("sgd(%a, %b, %c, %d) {weight_decay = 0.1}", {p, g, lr, half}), {1},
                {1 - 0.1 * 2.1}, 1e-12);
-  const std::string mom = "%p, %m = momentum(%a, %b, %c, %d, %e, %f) {momentum = 0.5, "
-                          "weight_decay = 0.0, nesterov = ";
+  const std::string mom =
+      "%p, %m = momentum(%a, %b, %c, %d, %e, %f) {momentum = 0.5, "
+      "weight_decay = 0.0, nesterov = ";
   const HostTensor buf = F64({1}, {10});
   auto first = EvalText(mom + "false}", {"p", "m"}, {p, g, buf, lr, half, I64({}, {1})});
   ExpectValues(first[0], {1}, {1 - 0.2}, 1e-12);  // the buffer starts as the gradient
@@ -169,12 +171,11 @@ TEST(Reference, Optimizers) {
   ExpectValues(second[1], {1}, {7}, 1e-12);
   ExpectValues(second[0], {1}, {1 - 0.1 * (2 + 3.5)}, 1e-12);
   for (bool decoupled : {false, true}) {
-    const auto out =
-        EvalText("%p, %m, %v = adam(%a, %b, %c, %d, %e, %f, %g) {beta1 = 0.9, beta2 = 0.99, "
-            "epsilon = 0.001, weight_decay = 0.1, decoupled = " +
-                std::string(decoupled ? "true" : "false") + "}",
-            {"p", "m", "v"},
-            {p, g, F64({1}, {1}), F64({1}, {2}), lr, half, I64({}, {3})});
+    const auto out = EvalText(
+        "%p, %m, %v = adam(%a, %b, %c, %d, %e, %f, %g) {beta1 = 0.9, beta2 = 0.99, "
+        "epsilon = 0.001, weight_decay = 0.1, decoupled = " +
+            std::string(decoupled ? "true" : "false") + "}",
+        {"p", "m", "v"}, {p, g, F64({1}, {1}), F64({1}, {2}), lr, half, I64({}, {3})});
     const double grad = decoupled ? 2 : 2.1;
     const double m = 0.9 + 0.1 * grad;
     const double v = 0.99 * 2 + 0.01 * grad * grad;

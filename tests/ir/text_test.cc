@@ -63,9 +63,9 @@ TEST(Text, RoundTrip) {
 
 TEST(Text, ConstantsKeepTheirBits) {
   std::mt19937 random(1);
-  for (DType dtype : {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8, DType::kI16,
-                      DType::kI32, DType::kI64, DType::kU8, DType::kU16, DType::kU32,
-                      DType::kU64}) {
+  for (DType dtype :
+       {DType::kF32, DType::kF64, DType::kF16, DType::kBF16, DType::kI8, DType::kI16, DType::kI32,
+        DType::kI64, DType::kU8, DType::kU16, DType::kU32, DType::kU64}) {
     for (int64_t count : {1, 16, 17}) {
       for (int round = 0; round < 20; ++round) {
         std::vector<std::byte> data(static_cast<size_t>(count * DTypeBytes(dtype)));
@@ -86,8 +86,9 @@ TEST(Text, ConstantsKeepTheirBits) {
 }
 
 TEST(Text, TypesMayBeLeftOut) {
-  const auto module = Parse("func @f(%x: f32[2,3]) { %y = transpose(%x) {perm = [1,0]}\n"
-                            "return %y as \"y\" } // done");
+  const auto module = Parse(
+      "func @f(%x: f32[2,3]) { %y = transpose(%x) {perm = [1,0]}\n"
+      "return %y as \"y\" } // done");
   ASSERT_TRUE(module.ok()) << module.status().ToString();
   const Function& f = module->functions[0];
   EXPECT_EQ(f.type(f.results()[0].value).ToString(), "f32[3,2]");
@@ -105,9 +106,10 @@ TEST(Text, ErrorsNameThePlace) {
 TEST(Text, HostileTextIsRefused) {
   std::mt19937 random(7);
   const std::string base(kModule);
-  const std::string_view pieces[] = {"%", "\"", "[", "]", "{", "}", "-1", "99999999999999999999",
-                                     "<", ">", "f32[1]", "hex", "(", ")", "\\x", "@", "#", "//",
-                                     "4611686018427387904", "0", ",", "=", "alias 9", "t0 = x0;"};
+  const std::string_view pieces[] = {
+      "%",       "\"",      "[", "]",   "{", "}", "-1", "99999999999999999999", "<", ">", "f32[1]",
+      "hex",     "(",       ")", "\\x", "@", "#", "//", "4611686018427387904",  "0", ",", "=",
+      "alias 9", "t0 = x0;"};
   int parsed = 0;
   for (int round = 0; round < 4000; ++round) {
     std::string text = base;

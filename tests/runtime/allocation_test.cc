@@ -40,8 +40,7 @@ namespace {
 class ExcusedExecutor : public testing::FakeExecutor {
  public:
   using FakeExecutor::FakeExecutor;
-  Status Run(const std::string& subprogram,
-             const std::function<void(int)>& on_marker) override {
+  Status Run(const std::string& subprogram, const std::function<void(int)>& on_marker) override {
     ++t_excused;
     const Status status = FakeExecutor::Run(subprogram, [&](int bucket) {
       --t_excused;  // the trainer's marker is watched

@@ -17,8 +17,8 @@ namespace hyper::runtime {
 namespace {
 
 using testing::FakeExecutor;
-using testing::TestFolder;
 using ::testing::HasSubstr;
+using testing::TestFolder;
 
 std::string ReadText(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -345,8 +345,10 @@ TEST(Safetensors, HostileHeaders) {
   }
   const uint64_t huge = ~uint64_t{0} - 3;
   EXPECT_EQ(ParseSafetensors(std::make_shared<const std::string>(
-                                 std::string(reinterpret_cast<const char*>(&huge), 8)), "f")
-                .status().code(),
+                                 std::string(reinterpret_cast<const char*>(&huge), 8)),
+                             "f")
+                .status()
+                .code(),
             StatusCode::kDataLoss);
 }
 

@@ -15,11 +15,17 @@ namespace {
 template <typename T>
 ir::DType TypeFor();
 template <>
-ir::DType TypeFor<float>() { return ir::DType::kF32; }
+ir::DType TypeFor<float>() {
+  return ir::DType::kF32;
+}
 template <>
-ir::DType TypeFor<double>() { return ir::DType::kF64; }
+ir::DType TypeFor<double>() {
+  return ir::DType::kF64;
+}
 template <>
-ir::DType TypeFor<int64_t>() { return ir::DType::kI64; }
+ir::DType TypeFor<int64_t>() {
+  return ir::DType::kI64;
+}
 
 // Values of very different sizes, so that another order of summation gives other bits.
 template <typename T>
@@ -50,9 +56,10 @@ Status CheckAllReduce(Communicator& communicator, int64_t elements) {
   HYPER_RETURN_IF_ERROR(communicator.AllReduceMax(max.data(), elements, TypeFor<T>()));
   for (size_t i = 0; i < count; ++i) {
     if (std::memcmp(&sum[i], &expected_sum[i], sizeof(T)) != 0 || max[i] != expected_max[i]) {
-      return Internal(fmt::format("{} elements of {} bytes, element {}: sum {} for {}, max {} for "
-                                  "{}", elements, sizeof(T), i, sum[i], expected_sum[i], max[i],
-                                  expected_max[i]));
+      return Internal(
+          fmt::format("{} elements of {} bytes, element {}: sum {} for {}, max {} for "
+                      "{}",
+                      elements, sizeof(T), i, sum[i], expected_sum[i], max[i], expected_max[i]));
     }
   }
   return Status::Ok();

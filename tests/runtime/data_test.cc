@@ -15,11 +15,11 @@ namespace hyper::runtime {
 namespace {
 
 using testing::BytesOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using testing::IdxBytes;
 using testing::NpyBytes;
 using testing::TestFolder;
-using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 std::string Gzip(const std::string& data) {
   z_stream stream{};
@@ -111,8 +111,8 @@ TEST(Npy, VersionsAndTypes) {
     EXPECT_EQ(tensor->type().ToString(), "f32[3,2]");
     EXPECT_EQ(tensor->ElementAsDouble(5), 6);
   }
-  const auto vector = ReadNpyFile(
-      folder.Write("b.npy", NpyBytes("<i8", "(2,)", BytesOf<int64_t>({7, -8}))));
+  const auto vector =
+      ReadNpyFile(folder.Write("b.npy", NpyBytes("<i8", "(2,)", BytesOf<int64_t>({7, -8}))));
   ASSERT_TRUE(vector.ok());
   EXPECT_EQ(vector->ElementAsInt(1), -8);
 }
@@ -155,9 +155,9 @@ TEST(Dataset, ImagesAndLabelsFromIdx) {
 
   const auto outside = Dataset::Create(source, specs, {{"label", {2, -1}}}, 0);
   EXPECT_EQ(outside.status().code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(outside.status().message(),
-            "'" + folder.File("labels") + "': label 2 of sample 1 (position 0 in it) is outside "
-            "the classes; accepted are 0 to 1 and -1 (ignored)");
+  EXPECT_EQ(outside.status().message(), "'" + folder.File("labels") +
+                                            "': label 2 of sample 1 (position 0 in it) is outside "
+                                            "the classes; accepted are 0 to 1 and -1 (ignored)");
   EXPECT_TRUE(Dataset::Create(source, specs, {{"label", {2, 2}}}, 0).ok());
 }
 
@@ -172,9 +172,9 @@ TEST(Dataset, MismatchesNameFileAndInput) {
     EXPECT_FALSE(data.ok());
     return data.status().message();
   };
-  EXPECT_THAT(message({{"x", {ir::DType::kF32, {4, 2, 2}}}}),
-              ::testing::AllOf(HasSubstr("a.npy' is f32[2,3]"),
-                               HasSubstr("input 'x' is f32[4,2,2]")));
+  EXPECT_THAT(
+      message({{"x", {ir::DType::kF32, {4, 2, 2}}}}),
+      ::testing::AllOf(HasSubstr("a.npy' is f32[2,3]"), HasSubstr("input 'x' is f32[4,2,2]")));
   folder.Write("flat.npy", NpyBytes("<f4", "(1, 6)", BytesOf<float>({1, 2, 3, 4, 5, 6})));
   source.inputs["x"].file = "flat.npy";
   // Equal element counts are not enough.
@@ -213,8 +213,8 @@ TEST(Dataset, FloatArraysArriveBitForBit) {
   strategy::DataSource source = Source(strategy::DataKind::kNpy, folder.path());
   source.inputs["x"].file = "d.npy";
   source.inputs["h"].file = "h.npy";
-  const auto data = Dataset::Create(source, {{"x", {ir::DType::kF64, {2, 1}}},
-                                             {"h", {ir::DType::kF32, {2}}}}, {}, 0);
+  const auto data = Dataset::Create(
+      source, {{"x", {ir::DType::kF64, {2, 1}}}, {"h", {ir::DType::kF32, {2}}}}, {}, 0);
   ASSERT_TRUE(data.ok()) << data.status().ToString();
   for (int64_t i = 0; i < 3; ++i) {
     EXPECT_EQ(ReadSample<double>(**data, 0, i)[0], values[static_cast<size_t>(i)]);

@@ -39,9 +39,8 @@ program::Operand FakeExecutor::Place(const std::string& name, program::DType dty
   return place;
 }
 
-void FakeExecutor::AddSlot(program::Storage storage, const std::string& name,
-                           program::DType dtype, std::vector<int64_t> dims,
-                           const std::string& slot) {
+void FakeExecutor::AddSlot(program::Storage storage, const std::string& name, program::DType dtype,
+                           std::vector<int64_t> dims, const std::string& slot) {
   program::Slot* added = program_.add_slots();
   added->set_storage(storage);
   added->set_name(name);
@@ -261,8 +260,8 @@ void FakeExecutor::Step(bool first, const std::function<void(int)>& on_marker) {
   for (int64_t row = 0; row < options_.batch; ++row) {
     for (int64_t j = 0; j < f; ++j) {
       for (int64_t k = 0; k < c; ++k) {
-        weight[j * c + k] += inputs_[static_cast<size_t>(row * f + j)] *
-                             p[static_cast<size_t>(row * c + k)];
+        weight[j * c + k] +=
+            inputs_[static_cast<size_t>(row * f + j)] * p[static_cast<size_t>(row * c + k)];
       }
     }
   }
@@ -271,8 +270,8 @@ void FakeExecutor::Step(bool first, const std::function<void(int)>& on_marker) {
 }
 
 void FakeExecutor::Update() {
-  const double rate = *Data(program::SCALAR, "lr") *
-                      (options_.clip ? *Data(program::SCALAR, "clip_coef") : 1);
+  const double rate =
+      *Data(program::SCALAR, "lr") * (options_.clip ? *Data(program::SCALAR, "clip_coef") : 1);
   for (const char* name : {"bias", "weight"}) {
     const std::vector<double> gradient = Values(program::GRADIENT, name);
     double* parameter = Data(program::PARAMETER, name);
@@ -289,8 +288,7 @@ void FakeExecutor::Update() {
   }
 }
 
-Status FakeExecutor::Run(const std::string& subprogram,
-                         const std::function<void(int)>& on_marker) {
+Status FakeExecutor::Run(const std::string& subprogram, const std::function<void(int)>& on_marker) {
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   if (subprogram == "count") {
     Count();

@@ -13,10 +13,10 @@
 namespace hyper::runtime {
 namespace {
 
-using testing::FakeExecutor;
-using testing::TestFolder;
 using ::testing::AllOf;
+using testing::FakeExecutor;
 using ::testing::HasSubstr;
+using testing::TestFolder;
 
 class Recorder : public Reporter {
  public:
@@ -55,8 +55,7 @@ class JobTest : public ::testing::Test {
   }
 
   // Runs on `ranks` ranks; outcome of rank 0.
-  Result<JobResult> Run(int ranks, const strategy::LaunchConfig& launch,
-                        JobOptions options = {}) {
+  Result<JobResult> Run(int ranks, const strategy::LaunchConfig& launch, JobOptions options = {}) {
     std::vector<std::optional<JobResult>> results(static_cast<size_t>(ranks));
     std::vector<Status> statuses(static_cast<size_t>(ranks));
     recorders_.assign(static_cast<size_t>(ranks), {});
@@ -202,8 +201,7 @@ TEST_F(JobTest, WrongInputIsRefusedBeforeTheFirstStep) {
 TEST_F(JobTest, OneRanksFailureIsToldToAll) {
   std::vector<Status> statuses(3);
   const Status status = RunOnRanks(3, {}, [&](Communicator& communicator) {
-    const Status mine =
-        communicator.rank() == 1 ? NotFound("no such disk") : Status::Ok();
+    const Status mine = communicator.rank() == 1 ? NotFound("no such disk") : Status::Ok();
     statuses[static_cast<size_t>(communicator.rank())] = AgreeOn(&communicator, mine);
     return Status::Ok();
   });

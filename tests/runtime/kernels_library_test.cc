@@ -20,7 +20,8 @@ class Bench {
  public:
   Bench() : arena_(std::move(Arena::Create(kArenaBytes)).value()), team_(2) {}
 
-  program::Operand Add(const ir::Dims& dims, const std::vector<int>& order, program::Access access) {
+  program::Operand Add(const ir::Dims& dims, const std::vector<int>& order,
+                       program::Access access) {
     program::Operand operand;
     operand.set_dtype(program::F32);
     operand.set_access(access);
@@ -87,8 +88,7 @@ void ExpectSameAsReference(Bench& bench, const std::string& op, const ir::Attrib
       {&types[1], reinterpret_cast<const std::byte*>(values[1].data())}};
   const std::vector<ir::TensorRef> outputs = {
       {&types[2], reinterpret_cast<std::byte*>(values[2].data())}};
-  ASSERT_TRUE(
-      ir::RunReference(*ir::CoreOp(op), attributes, -1, inputs, outputs, accumulate).ok());
+  ASSERT_TRUE(ir::RunReference(*ir::CoreOp(op), attributes, -1, inputs, outputs, accumulate).ok());
 
   auto kernel = op == "dot" ? PrepareMatmul(attributes, operands, bench.Context())
                             : PrepareConvolution(op, attributes, operands, bench.Context());
@@ -152,8 +152,8 @@ TEST(Matmul, MatchesTheReferenceOnAllLayouts) {
 
 TEST(Matmul, SaysWhichLayoutsItCannotDo) {
   // k and l contract, but do not nest in b.
-  const auto plan = PlanDot("mkl,lkn->mn", {{2, 3, 4}, {12, 4, 1}}, {{4, 3, 5}, {15, 5, 1}},
-                            {{2, 5}, {5, 1}});
+  const auto plan =
+      PlanDot("mkl,lkn->mn", {{2, 3, 4}, {12, 4, 1}}, {{4, 3, 5}, {15, 5, 1}}, {{2, 5}, {5, 1}});
   EXPECT_EQ(plan.status().code(), StatusCode::kUnimplemented);
   EXPECT_NE(plan.status().message().find("mkl,lkn->mn"), std::string::npos);
 }
@@ -163,9 +163,9 @@ TEST(Convolution, MatchesTheReference) {
     int64_t n, c, size, o, kernel, stride, dilation, low, high, groups;
   };
   const std::vector<Case> cases = {
-      {2, 3, 9, 4, 3, 1, 1, 1, 1, 1},  {2, 16, 8, 16, 3, 2, 1, 1, 1, 1},
-      {1, 8, 7, 8, 7, 1, 1, 3, 3, 8},  {2, 4, 9, 6, 3, 1, 2, 2, 2, 2},
-      {1, 1, 5, 1, 1, 1, 1, 0, 0, 1},  {3, 16, 6, 32, 1, 2, 1, 0, 0, 1},
+      {2, 3, 9, 4, 3, 1, 1, 1, 1, 1}, {2, 16, 8, 16, 3, 2, 1, 1, 1, 1},
+      {1, 8, 7, 8, 7, 1, 1, 3, 3, 8}, {2, 4, 9, 6, 3, 1, 2, 2, 2, 2},
+      {1, 1, 5, 1, 1, 1, 1, 0, 0, 1}, {3, 16, 6, 32, 1, 2, 1, 0, 0, 1},
       {2, 5, 8, 7, 4, 3, 1, 2, 1, 1},
   };
   for (const bool channels_last : {true, false}) {
@@ -174,7 +174,8 @@ TEST(Convolution, MatchesTheReference) {
         for (const program::Access access : {program::WRITE, program::ACCUMULATE}) {
           if (access == program::ACCUMULATE && op != "conv_grad_weight") continue;
           Bench bench;
-          const int64_t out = (c.size + c.low + c.high - c.dilation * (c.kernel - 1) - 1) / c.stride + 1;
+          const int64_t out =
+              (c.size + c.low + c.high - c.dilation * (c.kernel - 1) - 1) / c.stride + 1;
           const ir::Dims x = {c.n, c.c, c.size, c.size};
           const ir::Dims w = {c.o, c.c / c.groups, c.kernel, c.kernel};
           const ir::Dims y = {c.n, c.o, out, out};
@@ -199,11 +200,10 @@ TEST(Convolution, MatchesTheReference) {
             operands = {bench.Add(y, activation, program::READ),
                         bench.Add(x, activation, program::READ), bench.Add(w, Order(4), access)};
           }
-          ExpectSameAsReference(
-              bench, op, attributes, operands,
-              fmt::format("{} c{} o{} k{} s{} d{} g{} channels_last {} access {}", op, c.c, c.o,
-                          c.kernel, c.stride, c.dilation, c.groups, channels_last,
-                          static_cast<int>(access)));
+          ExpectSameAsReference(bench, op, attributes, operands,
+                                fmt::format("{} c{} o{} k{} s{} d{} g{} channels_last {} access {}",
+                                            op, c.c, c.o, c.kernel, c.stride, c.dilation, c.groups,
+                                            channels_last, static_cast<int>(access)));
         }
       }
     }

@@ -30,8 +30,8 @@ std::shared_ptr<const Dataset> Numbers(int64_t samples, int64_t batch) {
   source.path = folder.path();
   source.inputs["id"].file = "id.npy";
   source.inputs["label"].file = "label.npy";
-  auto dataset = Dataset::Create(source, {{"id", {ir::DType::kI64, {batch}}},
-                                          {"label", {ir::DType::kI64, {batch}}}}, {}, 0);
+  auto dataset = Dataset::Create(
+      source, {{"id", {ir::DType::kI64, {batch}}}, {"label", {ir::DType::kI64, {batch}}}}, {}, 0);
   HYPER_CHECK(dataset.ok(), dataset.status().ToString());
   return std::move(dataset).value();
 }

@@ -13,8 +13,8 @@
 namespace hyper::runtime {
 namespace {
 
-using testing::TestFolder;
 using ::testing::HasSubstr;
+using testing::TestFolder;
 
 StepReport Step(int64_t step) {
   StepReport report;

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "runtime/mpi_communicator.h"
 #include "runtime/async_reducer.h"
+#include "runtime/mpi_communicator.h"
 #include "tests/runtime/communicator_conformance.h"
 #include "tests/runtime/toy_training.h"
 

@@ -26,8 +26,8 @@ std::unique_ptr<Dataset> MakeToyData(const FakeOptions& model, int64_t samples, 
     labels.push_back(ignored ? kIgnore : static_cast<int64_t>(label));
   }
   const TestFolder folder;
-  folder.Write("x.npy", NpyBytes("<f8", fmt::format("({}, {})", samples, model.features),
-                                 BytesOf(x)));
+  folder.Write("x.npy",
+               NpyBytes("<f8", fmt::format("({}, {})", samples, model.features), BytesOf(x)));
   folder.Write("labels.npy", NpyBytes("<i8", fmt::format("({},)", samples), BytesOf(labels)));
   strategy::DataSource source;
   source.kind = strategy::DataKind::kNpy;
@@ -35,8 +35,8 @@ std::unique_ptr<Dataset> MakeToyData(const FakeOptions& model, int64_t samples, 
   source.inputs["x"].file = "x.npy";
   source.inputs["labels"].file = "labels.npy";
   const FakeExecutor executor(model);
-  auto dataset = Dataset::Create(source, *InputsOf(executor.program()),
-                                 LabelRangesOf(executor.program()), 0);
+  auto dataset =
+      Dataset::Create(source, *InputsOf(executor.program()), LabelRangesOf(executor.program()), 0);
   HYPER_CHECK(dataset.ok(), dataset.status().ToString());
   return std::move(dataset).value();
 }

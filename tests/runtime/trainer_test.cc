@@ -11,10 +11,10 @@ namespace hyper::runtime {
 namespace {
 
 using testing::ExpectNear;
+using ::testing::HasSubstr;
 using testing::ToyOutcome;
 using testing::ToyRun;
 using testing::TrainToyOnLoopback;
-using ::testing::HasSubstr;
 
 ToyRun MakeRun(int64_t micro_batches) {
   ToyRun run;
@@ -168,7 +168,12 @@ TEST(Trainer, StatisticsAreThoseOfOneMicroBatchAfterTheOther) {
 TEST(Trainer, ConstantCountsWeighEveryLabel) {
   ToyRun run = MakeRun(4);
   run.model.counted = false;
-  ExpectNear(TrainToyOnLoopback(4, [&] { ToyRun r = run; r.micro_batches = 1; return r; }()),
+  ExpectNear(TrainToyOnLoopback(4,
+                                [&] {
+                                  ToyRun r = run;
+                                  r.micro_batches = 1;
+                                  return r;
+                                }()),
              TrainToyOnLoopback(1, run), 1e-12);
 }
 
@@ -195,8 +200,8 @@ TEST(Trainer, NoCountedLabelGivesZeroGradients) {
   const auto communicators = MakeLoopback(1);
   TrainerOptions options;
   options.train.optimizer.lr = 1;
-  const auto trainer = Trainer::Create(&executor, communicators[0].get(),
-                                       *RankTable::Create("toy", 1, 1), options);
+  const auto trainer =
+      Trainer::Create(&executor, communicators[0].get(), *RankTable::Create("toy", 1, 1), options);
   ASSERT_TRUE(trainer.ok()) << trainer.status().ToString();
   StepReport report;
   ASSERT_TRUE((*trainer)->Step(&loader, Status::Ok(), &report).ok());
@@ -224,9 +229,8 @@ TEST(Trainer, ClippingNeedsAProgramThatClips) {
   run.model.clip = false;
   run.clip_norm = 1;
   ToyOutcome outcome;
-  const Status status = RunOnRanks(1, {}, [&](Communicator& communicator) {
-    return TrainToy(communicator, run, &outcome);
-  });
+  const Status status = RunOnRanks(
+      1, {}, [&](Communicator& communicator) { return TrainToy(communicator, run, &outcome); });
   EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("train.clip_norm"));
 }

@@ -106,9 +106,7 @@ class Checker {
   Status Fail(const Check& check, std::string_view what, size_t at) const;
   Status FindLabels();
   Status RunNots(size_t from, size_t to);
-  size_t LineEnd(size_t at) const {
-    return std::min(output_.find('\n', at), output_.size());
-  }
+  size_t LineEnd(size_t at) const { return std::min(output_.find('\n', at), output_.size()); }
 
   const std::vector<Check>& checks_;
   std::string_view output_;

@@ -174,9 +174,8 @@ Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
                           std::vector<std::string>* unreached) {
   const int errors = diagnostics->error_count();
   CheckDataNames(model, strategy, diagnostics);
-  HYPER_ASSIGN_OR_RETURN(
-      onnx_frontend::ImportedModel imported,
-      onnx_frontend::Import(model, ImportOptionsOf(strategy), diagnostics));
+  HYPER_ASSIGN_OR_RETURN(onnx_frontend::ImportedModel imported,
+                         onnx_frontend::Import(model, ImportOptionsOf(strategy), diagnostics));
   BuiltModule built;
   built.plan = std::move(imported.plan);
   if (strategy.train) {
@@ -245,8 +244,7 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
 
   lower::LowerOptions lower_options;
   lower_options.reference_kernels = options.reference_kernels;
-  HYPER_ASSIGN_OR_RETURN(lower::LoweredModule lowered,
-                         lower::Lower(built->module, lower_options));
+  HYPER_ASSIGN_OR_RETURN(lower::LoweredModule lowered, lower::Lower(built->module, lower_options));
   codegen::PlanNotes notes;
   for (const lower::LoweredFunction& function : lowered.functions) {
     notes.unfused[function.name] = function.unfused;

@@ -53,8 +53,7 @@ Status Compile(const CompileCommandOptions& options) {
   if (const char* compiler = std::getenv("CXX")) job_options.kernels.compiler = compiler;
   job_options.reference_kernels = options.kernels == "reference";
   Diagnostics notes;
-  HYPER_ASSIGN_OR_RETURN(CompiledJob job,
-                         CompileJob(options.model, strategy, job_options, &notes));
+  HYPER_ASSIGN_OR_RETURN(CompiledJob job, CompileJob(options.model, strategy, job_options, &notes));
   WriteNotes(notes);
   if (options.explain) Explain(job);
   const int64_t arena = job.content.program.arena_bytes();
@@ -71,8 +70,7 @@ Status Check(const std::string& strategy_path, const std::string& model_path) {
   HYPER_ASSIGN_OR_RETURN(const strategy::Strategy strategy, ReadStrategy(strategy_path));
   if (!model_path.empty()) {
     Diagnostics notes;
-    HYPER_ASSIGN_OR_RETURN(const auto model,
-                           onnx_frontend::LoadModel(model_path, {}, &notes));
+    HYPER_ASSIGN_OR_RETURN(const auto model, onnx_frontend::LoadModel(model_path, {}, &notes));
     HYPER_RETURN_IF_ERROR(BuildModule(*model, strategy, &notes, nullptr).status());
     WriteNotes(notes);
   }
@@ -93,7 +91,8 @@ Command AddCompile(CLI::App& app) {
   sub->add_option("--kernels", options->kernels,
                   "auto, or reference: every op by plain loops (slow; to compare with)")
       ->check(CLI::IsMember({"auto", "reference"}));
-  sub->add_flag("--explain", options->explain, "say what is trained and what was not fused, and why");
+  sub->add_flag("--explain", options->explain,
+                "say what is trained and what was not fused, and why");
   sub->add_option("--jobs", options->jobs, "compilers run at once")->check(CLI::PositiveNumber);
   return [options] { return Compile(*options); };
 }

@@ -18,8 +18,7 @@ struct InspectOptions {
 
 Status Inspect(const InspectOptions& options) {
   Diagnostics notes;
-  HYPER_ASSIGN_OR_RETURN(const auto model,
-                         onnx_frontend::LoadModel(options.model, {}, &notes));
+  HYPER_ASSIGN_OR_RETURN(const auto model, onnx_frontend::LoadModel(options.model, {}, &notes));
   onnx_frontend::ImportOptions import;
   import.training = true;
   for (const std::string& dim : options.dims) {

@@ -54,7 +54,8 @@ Status Show(const ShowOptions& options) {
 }  // namespace
 
 Command AddShow(CLI::App& app) {
-  CLI::App* sub = app.add_subcommand("show", "show the memory plan, the kernels or the IR of a bundle");
+  CLI::App* sub =
+      app.add_subcommand("show", "show the memory plan, the kernels or the IR of a bundle");
   auto options = std::make_shared<ShowOptions>();
   sub->add_option("BUNDLE", options->bundle, "folder written by hyperc compile")->required();
   sub->add_flag("--memory", options->memory, "bytes by storage class and over time");

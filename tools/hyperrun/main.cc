@@ -30,6 +30,18 @@ int TerminalWidth() {
   return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
+// Whether people watch. Launchers put a pseudo-terminal between rank 0 and themselves, whatever
+// their own output is: then the launcher's standard output counts, or none when it cannot be seen.
+bool OnTerminal() {
+  if (isatty(STDOUT_FILENO) == 0) return false;
+  if (!runtime::LaunchedByMpi()) return true;
+  const std::string link = "/proc/" + std::to_string(getppid()) + "/fd/1";
+  char target[64] = {};
+  const ssize_t length = readlink(link.c_str(), target, sizeof(target) - 1);
+  const std::string_view name(target, length > 0 ? static_cast<size_t>(length) : 0);
+  return name.starts_with("/dev/pts/") || name.starts_with("/dev/tty");
+}
+
 // Alone without a launcher: one rank, no MPI start-up.
 Result<std::unique_ptr<runtime::Communicator>> Connect() {
   if (runtime::LaunchedByMpi()) return runtime::MakeMpiCommunicator();
@@ -47,7 +59,7 @@ Status Export(const RunOptions& options, const runtime::NamedTensors& tensors) {
 
 Status Run(const RunOptions& options, runtime::Communicator* communicator) {
   runtime::TextReporterOptions text;
-  text.terminal = isatty(STDOUT_FILENO) != 0;
+  text.terminal = OnTerminal();
   text.width = TerminalWidth;
   text.log_every = 0;  // as the launch keys say
   const std::unique_ptr<runtime::Reporter> reporter = runtime::MakeTextReporter(WriteOut, text);

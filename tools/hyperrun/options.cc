@@ -15,9 +15,10 @@ std::optional<int> ParseRunOptions(int argc, char** argv, RunOptions* options) {
   app.add_option("--checkpoint", options->checkpoint,
                  "start from this checkpoint (a folder of them: the newest)");
   app.add_option("--export", options->export_path, "write the trained model to this .onnx file");
-  app.add_option("--set", options->overrides,
-                 "KEY=VALUE: change a launch key of the strategy (run.*, data.*, train.optimizer.*, "
-                 "train.schedule.*, ...); may be repeated")
+  app.add_option(
+         "--set", options->overrides,
+         "KEY=VALUE: change a launch key of the strategy (run.*, data.*, train.optimizer.*, "
+         "train.schedule.*, ...); may be repeated")
       ->take_all()
       ->expected(1);
   app.add_flag("--dry-run", options->dry_run, "check everything up to the first step");

@@ -19,10 +19,9 @@ struct RunOptions {
   std::string kernels = "auto";
   std::optional<bool> overlap;
   int threads = 0;
-  bool print_march = false;
 };
 
-// 0: go on; otherwise the exit code (help, version and usage errors have been printed).
+// nullopt: go on; otherwise the exit code (help, version and usage errors have been printed).
 std::optional<int> ParseRunOptions(int argc, char** argv, RunOptions* options);
 
 }  // namespace hyper::tools
