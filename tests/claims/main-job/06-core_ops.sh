@@ -13,7 +13,7 @@ echo "measured gradient_and_op_tests $(passed ir/ir_ops_test)"
 echo "figure ops_with_gradient $("${hyperc}" ops --format json | grep -c '"gradient": "yes"')"
 echo "figure ops $("${hyperc}" ops --format json | grep -c '{"name": "[a-z0-9_]*", "family"')"
 gtest 'every op has a reference kernel with values by hand' ir/ir_core_test 'Reference.*'
-gtest 'generated kernels equal the reference for any number of tasks' lower/lower_emit_test
+gtest 'generated kernels equal the reference for any number of tasks' codegen/codegen_emit_test
 gtest 'library kernels equal the reference' runtime/runtime_kernels_library_test
 gtest 'node tests of ONNX: all but the listed refusals pass' \
   frontend/onnx/onnx_conformance_test
