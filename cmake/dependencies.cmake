@@ -11,12 +11,11 @@ if(NOT DEFINED HYPER_DEPS)
 endif()
 set(HYPER_DEPS "${HYPER_DEPS}" CACHE PATH "Where scripts/setup.sh installed ONNX and oneDNN")
 
-list(PREPEND CMAKE_PREFIX_PATH "${HYPER_DEPS}/onnx-1.22.0")
-
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 find_package(Protobuf REQUIRED)
-find_package(ONNX 1.22 REQUIRED CONFIG)
+# An installed one is taken when it is new enough; PATHS are looked at last.
+find_package(ONNX 1.22 REQUIRED CONFIG PATHS "${HYPER_DEPS}/onnx-1.22.0")
 find_package(fmt REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)

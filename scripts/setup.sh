@@ -47,26 +47,40 @@ make_venv() {
   [ -x "$1/bin/pip" ] || /usr/bin/python3 -m venv "$1"
 }
 
+# Whether an ONNX that is new enough is installed where CMake looks.
+onnx_is_installed() {
+  local file version
+  for file in {/usr/local,/usr}/lib{,64,/x86_64-linux-gnu}/cmake/ONNX/ONNXConfigVersion.cmake; do
+    [ -e "${file}" ] || continue
+    version="$(sed -n 's/^set(PACKAGE_VERSION "\(.*\)")/\1/p' "${file}")"
+    [ "$(printf '%s\n' "${onnx_version}" "${version}" | sort -V | head -1)" = "${onnx_version}" ] &&
+      return 0
+  done
+  return 1
+}
+
+# ONNX's library unless one is installed, and its node-test data (opset 18 and newer).
 build_onnx() {
   local prefix="${deps}/onnx-${onnx_version}"
   [ -e "${prefix}/.complete" ] && return
-  say "building ONNX ${onnx_version} (about 3 minutes)"
   local work
   work="$(mktemp -d)"
   make_venv "${deps}/tools"
-  "${deps}/tools/bin/pip" install -q "cmake==${cmake_version}"
   # pip download would run the package's build back end; the archive alone is enough.
   "${deps}/tools/bin/pip" download -q --no-deps --no-binary onnx -d "${work}" "onnx==${onnx_version}"
   tar -xf "${work}/onnx-${onnx_version}.tar.gz" -C "${work}"
-  "${deps}/tools/bin/cmake" -S "${work}/onnx-${onnx_version}" -B "${work}/build" -G Ninja \
-    -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="${prefix}" \
-    -DCMAKE_CXX_STANDARD=17 -DONNX_USE_PROTOBUF_SHARED_LIBS=ON -DONNX_BUILD_PYTHON=OFF -DONNX_ML=ON \
-    -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >"${work}/configure.log" 2>&1 ||
-    { cat "${work}/configure.log" >&2; return 1; }
-  "${deps}/tools/bin/cmake" --build "${work}/build" >"${work}/build.log" 2>&1 ||
-    { tail -50 "${work}/build.log" >&2; return 1; }
-  "${deps}/tools/bin/cmake" --install "${work}/build" >/dev/null
-  # The conformance suite's node data (opset 18 and newer) travels in the same archive.
+  if ! onnx_is_installed; then
+    say "building ONNX ${onnx_version} (about 3 minutes)"
+    "${deps}/tools/bin/pip" install -q "cmake==${cmake_version}"
+    "${deps}/tools/bin/cmake" -S "${work}/onnx-${onnx_version}" -B "${work}/build" -G Ninja \
+      -DCMAKE_BUILD_TYPE=Release -DCMAKE_POSITION_INDEPENDENT_CODE=ON -DCMAKE_INSTALL_PREFIX="${prefix}" \
+      -DCMAKE_CXX_STANDARD=17 -DONNX_USE_PROTOBUF_SHARED_LIBS=ON -DONNX_BUILD_PYTHON=OFF -DONNX_ML=ON \
+      -DCMAKE_CXX_COMPILER_LAUNCHER=ccache >"${work}/configure.log" 2>&1 ||
+      { cat "${work}/configure.log" >&2; return 1; }
+    "${deps}/tools/bin/cmake" --build "${work}/build" >"${work}/build.log" 2>&1 ||
+      { tail -50 "${work}/build.log" >&2; return 1; }
+    "${deps}/tools/bin/cmake" --install "${work}/build" >/dev/null
+  fi
   mkdir -p "${prefix}/share/onnx-testdata"
   cp -r "${work}/onnx-${onnx_version}/onnx/backend/test/data/." "${prefix}/share/onnx-testdata/"
   touch "${prefix}/.complete"
