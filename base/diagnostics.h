@@ -22,10 +22,10 @@ enum class Severity { kNote, kWarning, kError };
 
 struct Diagnostic {
   Severity severity = Severity::kError;
-  SourceLocation location;      // graph messages put "model.onnx: node 'x' (Conv)" into `file`
-  std::string message;          // what was asked, the actual value, what would be accepted
+  SourceLocation location;  // graph messages put "model.onnx: node 'x' (Conv)" into `file`
+  std::string message;      // what was asked, the actual value, what would be accepted
   std::vector<std::string> notes;
-  std::string help;             // a suggestion that can be pasted, or empty
+  std::string help;  // a suggestion that can be pasted, or empty
 };
 
 class Diagnostics {

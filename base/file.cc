@@ -8,23 +8,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 namespace hyper {
 namespace {
-
-Status ErrnoStatus(int error, std::string_view what, const std::string& path) {
-  const std::string message = fmt::format("{} '{}': {}", what, path, std::strerror(error));
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR: return NotFound(message);
-    case ENOSPC:
-    case EDQUOT: return ResourceExhausted(message);
-    default: return FailedPrecondition(message);
-  }
-}
 
 class Descriptor {
  public:
@@ -73,7 +61,9 @@ class PosixWritableFile : public WritableFile {
 class PosixFileSystem : public FileSystem {
  public:
   Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    // O_NONBLOCK: a named pipe without a reader is an error instead of waited for.
+    const int fd =
+        ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK, 0666);
     if (fd < 0) return ErrnoStatus(errno, "cannot create", path);
     return std::unique_ptr<WritableFile>(std::make_unique<PosixWritableFile>(fd, path));
   }
@@ -91,8 +81,12 @@ class PosixFileSystem : public FileSystem {
   }
 
   Status ReadAt(const std::string& path, int64_t offset, std::span<std::byte> out) override {
-    const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // O_NONBLOCK: a named pipe is refused instead of waited for.
+    const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (fd.get() < 0) return ErrnoStatus(errno, "cannot open", path);
+    struct stat info {};
+    if (::fstat(fd.get(), &info) != 0) return ErrnoStatus(errno, "cannot read", path);
+    HYPER_RETURN_IF_ERROR(CheckRegular(info.st_mode, path));
     while (!out.empty()) {
       const ssize_t got = ::pread(fd.get(), out.data(), out.size(), offset);
       if (got < 0) {
@@ -112,9 +106,7 @@ class PosixFileSystem : public FileSystem {
   Result<int64_t> Size(const std::string& path) override {
     struct stat info {};
     if (::stat(path.c_str(), &info) != 0) return ErrnoStatus(errno, "cannot open", path);
-    if (!S_ISREG(info.st_mode)) {
-      return InvalidArgument(fmt::format("'{}' is not a regular file", path));
-    }
+    HYPER_RETURN_IF_ERROR(CheckRegular(info.st_mode, path));
     return static_cast<int64_t>(info.st_size);
   }
 
@@ -160,6 +152,28 @@ class PosixFileSystem : public FileSystem {
 
 }  // namespace
 
+Status ErrnoStatus(int error, std::string_view what, const std::string& path) {
+  const std::string message = fmt::format("{} '{}': {}", what, path, std::strerror(error));
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR: return NotFound(message);
+    case ENOMEM:
+    case ENOSPC:
+    case EDQUOT: return ResourceExhausted(message);
+    default: return FailedPrecondition(message);
+  }
+}
+
+Status CheckRegular(mode_t mode, const std::string& path) {
+  if (S_ISREG(mode)) return Status::Ok();
+  const char* kind = S_ISDIR(mode)                    ? "a folder"
+                     : S_ISFIFO(mode)                 ? "a named pipe"
+                     : S_ISSOCK(mode)                 ? "a socket"
+                     : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                                      : "something else";
+  return InvalidArgument(fmt::format("'{}' is not a regular file but {}", path, kind));
+}
+
 FileSystem* RealFileSystem() {
   static PosixFileSystem file_system;
   return &file_system;
@@ -174,6 +188,8 @@ Status WriteFile(FileSystem* fs, const std::string& path, std::string_view data)
 
 Status WriteFileAtomic(FileSystem* fs, const std::string& path, std::string_view data) {
   const std::string temporary = path + ".tmp";
+  // The new name would take the place of a device or a pipe, too.
+  if (fs->Exists(path)) HYPER_RETURN_IF_ERROR(fs->Size(path).status());
   HYPER_RETURN_IF_ERROR(WriteFile(fs, temporary, data));
   return fs->Rename(temporary, path);
 }
@@ -193,17 +209,6 @@ std::string DirName(std::string_view path) {
 std::string BaseName(std::string_view path) {
   const size_t slash = path.rfind('/');
   return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
-}
-
-std::string Sha256Hex(std::span<const std::byte> data) {
-  unsigned char digest[EVP_MAX_MD_SIZE];
-  unsigned int length = 0;
-  HYPER_CHECK(EVP_Digest(data.data(), data.size(), digest, &length, EVP_sha256(), nullptr) == 1,
-              "SHA-256 is not available");
-  std::string hex;
-  hex.reserve(2 * length);
-  for (unsigned int i = 0; i < length; ++i) hex += fmt::format("{:02x}", digest[i]);
-  return hex;
 }
 
 }  // namespace hyper

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include <sys/types.h>
+
 #include "base/status.h"
 
 namespace hyper {
@@ -42,22 +44,25 @@ class FileSystem {
   virtual Result<std::vector<std::string>> List(const std::string& path) = 0;
 };
 
+// The status of a failed system call: "WHAT 'PATH': reason of ERROR". kNotFound without the file,
+// kResourceExhausted without room, kFailedPrecondition otherwise.
+Status ErrnoStatus(int error, std::string_view what, const std::string& path);
+
+// kInvalidArgument that names the type of anything but a regular file: folder, named pipe, socket,
+// device. `mode`: st_mode. Reading the others could wait for ever.
+Status CheckRegular(mode_t mode, const std::string& path);
+
 // The real one. Never null, lives for the whole process.
 FileSystem* RealFileSystem();
 
 // Create + Append + Sync + Close.
 Status WriteFile(FileSystem* fs, const std::string& path, std::string_view data);
 // Writes `path`.tmp and renames it, so that readers see the old or the new file, never a part.
+// kInvalidArgument where `path` is anything but a regular file.
 Status WriteFileAtomic(FileSystem* fs, const std::string& path, std::string_view data);
 
 std::string JoinPath(std::string_view folder, std::string_view name);
 std::string DirName(std::string_view path);
 std::string BaseName(std::string_view path);
-
-// Lower-case hex SHA-256 (FIPS 180-4).
-std::string Sha256Hex(std::span<const std::byte> data);
-inline std::string Sha256Hex(std::string_view data) {
-  return Sha256Hex(std::as_bytes(std::span(data.data(), data.size())));
-}
 
 }  // namespace hyper

@@ -31,6 +31,11 @@ enum class StatusCode {
 
 std::string_view StatusCodeName(StatusCode code);
 
+// A peer is gone, cannot be reached or did not answer: other ranks may not know.
+inline bool IsCommunicationError(StatusCode code) {
+  return code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded;
+}
+
 // Process exit code of a status, as documented in the architecture (section 9).
 int ExitCode(StatusCode code);
 
@@ -71,7 +76,7 @@ inline Status Internal(std::string m) { return {StatusCode::kInternal, std::move
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}        // NOLINT: implicit
   Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {  // NOLINT: implicit
     assert(!std::get<1>(state_).ok());
   }
@@ -120,16 +125,16 @@ auto Guard(Body&& body) -> decltype(body()) {
 
 }  // namespace hyper
 
-#define HYPER_CHECK(condition, detail)                                    \
-  do {                                                                    \
-    if (!(condition)) [[unlikely]]                                        \
+#define HYPER_CHECK(condition, detail)                                         \
+  do {                                                                         \
+    if (!(condition)) [[unlikely]]                                             \
       ::hyper::FailCheck(__FILE__, __LINE__, #condition, std::string(detail)); \
   } while (false)
 
-#define HYPER_RETURN_IF_ERROR(expression)                             \
-  do {                                                                \
+#define HYPER_RETURN_IF_ERROR(expression)                                               \
+  do {                                                                                  \
     if (::hyper::Status hyper_status_ = (expression); !hyper_status_.ok()) [[unlikely]] \
-      return hyper_status_;                                           \
+      return hyper_status_;                                                             \
   } while (false)
 
 #define HYPER_CONCAT_INNER(a, b) a##b
@@ -138,5 +143,6 @@ auto Guard(Body&& body) -> decltype(body()) {
   HYPER_ASSIGN_OR_RETURN_IMPL(HYPER_CONCAT(hyper_result_, __LINE__), declaration, expression)
 #define HYPER_ASSIGN_OR_RETURN_IMPL(result, declaration, expression) \
   auto result = (expression);                                        \
-  if (!result.ok()) [[unlikely]] return result.status();             \
+  if (!result.ok()) [[unlikely]]                                     \
+    return result.status();                                          \
   declaration = std::move(result).value()

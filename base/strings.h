@@ -11,12 +11,12 @@
 
 namespace hyper {
 
-// Levenshtein distance, case-sensitive.
+// Fewest letters inserted, removed, replaced or swapped with their neighbour; case-sensitive.
 int EditDistance(std::string_view a, std::string_view b);
 
 // The candidates nearest to `word` (at most `limit`, within a third of its length), best first.
-std::vector<std::string> NearestNames(std::string_view word, std::span<const std::string> candidates,
-                                      int limit = 3);
+std::vector<std::string> NearestNames(std::string_view word,
+                                      std::span<const std::string> candidates, int limit = 3);
 
 // "did you mean 'x' or 'y'?" or empty when nothing is near.
 std::string DidYouMean(std::string_view word, std::span<const std::string> candidates);

@@ -1,6 +1,6 @@
-// Times the library calls that dominate a training step, written for oneDNN 2 and 3 alike: products of
-// a GPT-2 block and convolutions of ResNet-18 (channels-last activations, the library's own weight
-// layout). Prints one line per call and the sum. Built twice by onednn_versions.sh.
+// Times the library calls that dominate a training step, written for oneDNN 2 and 3 alike: products
+// of a GPT-2 block and convolutions of ResNet-18 (channels-last activations, the library's own
+// weight layout). Prints one line per call and the sum. Built twice by onednn_versions.sh.
 #include <chrono>
 #include <cstdio>
 #include <vector>
@@ -54,9 +54,9 @@ double Matmul(int64_t m, int64_t k, int64_t n, bool transposed) {
 #else
   const dnnl::matmul::primitive_desc pd(dnnl::matmul::desc(a, b, y), Engine());
 #endif
-  return Time(dnnl::matmul(pd), {{DNNL_ARG_SRC, Filled(a)},
-                                 {DNNL_ARG_WEIGHTS, Filled(b)},
-                                 {DNNL_ARG_DST, Filled(y)}});
+  return Time(
+      dnnl::matmul(pd),
+      {{DNNL_ARG_SRC, Filled(a)}, {DNNL_ARG_WEIGHTS, Filled(b)}, {DNNL_ARG_DST, Filled(y)}});
 }
 
 struct Shape {

@@ -5,10 +5,10 @@
 #include <fmt/format.h>
 #include <google/protobuf/stubs/logging.h>
 
+#include "base/sha256.h"
 #include "codegen/bundle.h"
 #include "codegen/kernel_library.h"
 #include "codegen/manifest.h"
-#include "codegen/sha256.h"
 #include "codegen/validate.h"
 
 namespace hyper::codegen {

@@ -5,9 +5,9 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/stubs/logging.h>
 
+#include "base/sha256.h"
 #include "codegen/bundle.h"
 #include "codegen/manifest.h"
-#include "codegen/sha256.h"
 #include "codegen/validate.h"
 
 namespace hyper::codegen {

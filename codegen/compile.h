@@ -14,7 +14,7 @@ namespace hyper::codegen {
 struct CompileOptions {
   std::string march = "native";  // resolved to a feature list
   std::string compiler = "c++";  // host compiler
-  std::string cache_dir;         // kernel cache; empty: none
+  std::string cache_dir;         // kernel cache; empty: none; gone without where it cannot be used
   int jobs = 2;                  // translation units compiled at once
 };
 
@@ -30,6 +30,7 @@ Result<MarchInfo> ResolveMarch(const std::string& march, const std::string& comp
 struct CompiledKernels {
   std::string source;
   std::string object;
+  std::string cache_note;  // why the cache keeps nothing of it; empty: it does, or there is none
 };
 // Fills (*symbols)[f][i] with the kernel of op i of function f (empty: not generated).
 // kFailedPrecondition: no compiler; kInternal: the compiler refused our text (with its messages).

@@ -15,8 +15,8 @@
 namespace hyper::codegen {
 
 struct EmittedKernel {
-  std::string symbol;   // "k_" + hash of the text: identical kernels share it
-  std::string text;     // the function's definition, without the common prelude
+  std::string symbol;  // "k_" + hash of the text: identical kernels share it
+  std::string text;    // the function's definition, without the common prelude
 };
 
 Result<EmittedKernel> EmitCpuKernel(const lower::GeneratedKernel& kernel,

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/sha256.h"
 #include "codegen/kernel_library.h"
 #include "codegen/process.h"
 
@@ -101,7 +102,8 @@ class UnitCompiler {
         options_(options),
         version_(std::move(version)),
         folder_(std::move(folder)),
-        cache_(options.cache_dir) {}
+        cache_(options.cache_dir),
+        cache_results_(texts.size()) {}
 
   Status Run() {
     std::vector<Status> results(texts_.size());
@@ -118,6 +120,15 @@ class UnitCompiler {
     helpers.clear();  // joins
     for (const Status& status : results) HYPER_RETURN_IF_ERROR(status);
     return Status::Ok();
+  }
+
+  // Why objects could not be kept, after Run; empty when they could. Only the next compilation
+  // misses them.
+  std::string CacheNote() const {
+    for (const Status& status : cache_results_) {
+      if (!status.ok()) return "the kernel cache is not used: " + status.message();
+    }
+    return {};
   }
 
   static std::string ObjectName(size_t unit) { return fmt::format("kernels{}.o", unit); }
@@ -150,7 +161,8 @@ class UnitCompiler {
     }
     HYPER_ASSIGN_OR_RETURN(const std::string object,
                            RealFileSystem()->ReadAll(object_path, kObjectLimit));
-    return cache_.Insert(key, object).WithContext("kernel cache");
+    cache_results_[unit] = cache_.Insert(key, object);
+    return Status::Ok();
   }
 
   const std::vector<std::string>& texts_;
@@ -158,6 +170,7 @@ class UnitCompiler {
   std::string version_;
   std::string folder_;
   Cache cache_;
+  std::vector<Status> cache_results_;  // per unit
 };
 
 std::string ExtentsTable(const KernelText& kernel) {
@@ -236,7 +249,9 @@ Result<CompiledKernels> CompileKernelTexts(const std::string& prelude,
   }
   HYPER_ASSIGN_OR_RETURN(const std::string version, CompilerVersion(options.compiler));
   HYPER_ASSIGN_OR_RETURN(const std::unique_ptr<TemporaryFolder> folder, TemporaryFolder::Create());
-  HYPER_RETURN_IF_ERROR(UnitCompiler(texts, resolved, version, folder->path()).Run());
+  UnitCompiler compiler(texts, resolved, version, folder->path());
+  HYPER_RETURN_IF_ERROR(compiler.Run());
+  compiled.cache_note = compiler.CacheNote();
   HYPER_ASSIGN_OR_RETURN(compiled.object, Link(resolved, folder->path(), units));
   return compiled;
 }

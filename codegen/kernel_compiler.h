@@ -20,6 +20,7 @@ struct KernelText {
   std::vector<std::pair<int64_t, int64_t>> extents;
 };
 
+// A cache that cannot be written is told in CompiledKernels::cache_note, no error.
 // `kernels`: distinct symbols. kInternal with the compiler's messages when it refuses a text.
 Result<CompiledKernels> CompileKernelTexts(const std::string& prelude,
                                            std::vector<KernelText> kernels,

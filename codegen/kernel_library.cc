@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "codegen/sha256.h"
+#include "base/sha256.h"
 
 namespace hyper::codegen {
 namespace {

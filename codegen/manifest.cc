@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
+
 namespace hyper::codegen {
 namespace {
 

@@ -185,6 +185,7 @@ class Builder {
       }
       out->mutable_generated()->set_symbol(symbols_[f][i]);
       out->set_lower_bound_bytes(generated->lower_bound_bytes);
+      out->set_fused_group(op.group);
     } else if (const auto* reference = std::get_if<lower::ReferenceKernel>(&op.kernel)) {
       out->mutable_reference()->set_op(reference->op);
       out->mutable_reference()->set_op_id(reference->op_id);

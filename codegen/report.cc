@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
+#include <limits>
+#include <map>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -37,6 +38,31 @@ int64_t PeakBytes(const program::Program& program) {
   return peak;
 }
 
+int64_t WorkspaceBytes(const program::Instruction& instruction) {
+  int64_t bytes = 0;
+  for (const program::Operand& o : instruction.operands()) {
+    if (o.access() == program::WORKSPACE) bytes += o.end() - o.begin();
+  }
+  return bytes;
+}
+
+// Largest workspace of one instruction.
+int64_t WorkspaceBytes(const program::SubProgram& sub) {
+  int64_t bytes = 0;
+  for (const program::Instruction& instruction : sub.instructions()) {
+    bytes = std::max(bytes, WorkspaceBytes(instruction));
+  }
+  return bytes;
+}
+
+int64_t WorkspaceBytes(const program::Program& program) {
+  int64_t bytes = 0;
+  for (const program::SubProgram& sub : program.subprograms()) {
+    bytes = std::max(bytes, WorkspaceBytes(sub));
+  }
+  return bytes;
+}
+
 Json Ratio(int64_t actual, int64_t bound) {
   if (bound <= 0) return nullptr;
   return static_cast<double>(actual) / static_cast<double>(bound);
@@ -58,16 +84,52 @@ Json Memory(const program::Program& program) {
   for (const program::Region& region : program.regions()) {
     group["storage_bytes"][StorageKey(region.storage())] = region.end() - region.begin();
   }
+  group["workspace_bytes"] = WorkspaceBytes(program);
+  group["threads"] = program.threads();
   group["subprograms"] = Json::array();
   for (const program::SubProgram& sub : program.subprograms()) {
-    group["subprograms"].push_back(
-        {{"name", sub.name()},
-         {"instructions", sub.instructions_size()},
-         {"temporary_peak_bytes", sub.temporary_peak()},
-         {"live_lower_bound_bytes", sub.live_lower_bound()},
-         {"ratio", Ratio(sub.temporary_peak(), sub.live_lower_bound())}});
+    group["subprograms"].push_back({{"name", sub.name()},
+                                    {"instructions", sub.instructions_size()},
+                                    {"temporary_peak_bytes", sub.temporary_peak()},
+                                    {"live_lower_bound_bytes", sub.live_lower_bound()},
+                                    {"ratio", Ratio(sub.temporary_peak(), sub.live_lower_bound())},
+                                    {"workspace_bytes", WorkspaceBytes(sub)}});
   }
   return {{"peak_bytes", peak}, {"groups", Json::array({group})}};
+}
+
+// One fused group of a subprogram: the generated calls that compute it.
+struct FusedGroup {
+  const program::SubProgram* sub = nullptr;
+  int32_t id = 0;
+  int64_t bytes_moved = 0;
+  int64_t lower_bound_bytes = 0;
+  std::vector<const program::Instruction*> calls;  // in execution order
+  double ratio() const {
+    if (bytes_moved == 0) return 1;
+    return lower_bound_bytes == 0
+               ? std::numeric_limits<double>::infinity()
+               : static_cast<double>(bytes_moved) / static_cast<double>(lower_bound_bytes);
+  }
+};
+
+// In order of first call.
+std::vector<FusedGroup> FusedGroups(const program::Program& program) {
+  std::vector<FusedGroup> groups;
+  for (const program::SubProgram& sub : program.subprograms()) {
+    std::map<int32_t, size_t> index;
+    for (const program::Instruction& instruction : sub.instructions()) {
+      if (!instruction.has_generated()) continue;
+      const int32_t id = instruction.fused_group();
+      const auto [place, added] = index.emplace(id, groups.size());
+      if (added) groups.push_back({&sub, id, 0, 0, {}});
+      FusedGroup& group = groups[place->second];
+      group.bytes_moved += instruction.bytes_moved();
+      group.lower_bound_bytes += instruction.lower_bound_bytes();
+      group.calls.push_back(&instruction);
+    }
+  }
+  return groups;
 }
 
 // All calls of one distinct kernel.
@@ -76,8 +138,10 @@ struct KernelUse {
   std::string kind;
   int64_t calls = 0;
   int64_t bytes_moved = 0;        // of one call
-  int64_t lower_bound_bytes = 0;  // of one call, 0: unknown
+  int64_t lower_bound_bytes = 0;  // of one call, the smallest
+  double ratio = 0;               // largest of the fused groups that a call belongs to; 0: none
   double flops = 0;               // of one call
+  int64_t workspace_bytes = 0;    // largest of a call
   std::vector<std::string> operands;
   std::vector<std::string> subprograms;
   std::vector<std::string> sources;
@@ -90,6 +154,12 @@ std::string OperandType(const program::Operand& o) {
   return name + FormatDims(std::vector<int64_t>(o.dims().begin(), o.dims().end()));
 }
 
+// What no node of the model stands behind (the norm of the gradients, ...) is named by where it
+// runs.
+std::string SourceOf(const program::Instruction& instruction, const program::SubProgram& sub) {
+  return instruction.source().empty() ? "@" + sub.name() : instruction.source();
+}
+
 void AddOnce(std::vector<std::string>& list, const std::string& text) {
   if (!text.empty() && std::find(list.begin(), list.end(), text) == list.end()) {
     list.push_back(text);
@@ -99,6 +169,10 @@ void AddOnce(std::vector<std::string>& list, const std::string& text) {
 // In order of first call. Library and reference calls are the same kernel when op and operand types
 // are; generated ones when they share a symbol.
 std::vector<KernelUse> KernelUses(const program::Program& program) {
+  std::map<const program::Instruction*, double> ratios;
+  for (const FusedGroup& group : FusedGroups(program)) {
+    for (const program::Instruction* call : group.calls) ratios[call] = group.ratio();
+  }
   std::vector<KernelUse> uses;
   std::map<std::string, size_t> index;
   for (const program::SubProgram& sub : program.subprograms()) {
@@ -118,7 +192,7 @@ std::vector<KernelUse> KernelUses(const program::Program& program) {
         continue;  // markers compute nothing
       }
       for (const program::Operand& o : instruction.operands()) {
-        use.operands.push_back(OperandType(o));
+        if (o.access() != program::WORKSPACE) use.operands.push_back(OperandType(o));
       }
       const std::string key = use.kernel + " " + Join(use.operands, " ");
       const auto [place, added] = index.emplace(key, uses.size());
@@ -130,8 +204,14 @@ std::vector<KernelUse> KernelUses(const program::Program& program) {
       }
       KernelUse& known = uses[place->second];
       ++known.calls;
+      known.lower_bound_bytes =
+          std::min<int64_t>(known.lower_bound_bytes, instruction.lower_bound_bytes());
+      if (const auto ratio = ratios.find(&instruction); ratio != ratios.end()) {
+        known.ratio = std::max(known.ratio, ratio->second);
+      }
+      known.workspace_bytes = std::max(known.workspace_bytes, WorkspaceBytes(instruction));
       AddOnce(known.subprograms, sub.name());
-      AddOnce(known.sources, instruction.source());
+      AddOnce(known.sources, SourceOf(instruction, sub));
     }
   }
   return uses;
@@ -146,9 +226,10 @@ Json Kernels(const std::vector<KernelUse>& uses) {
                     {"calls", use.calls},
                     {"bytes_moved", use.bytes_moved},
                     {"lower_bound_bytes",
-                     use.lower_bound_bytes > 0 ? Json(use.lower_bound_bytes) : Json(nullptr)},
-                    {"ratio", Ratio(use.bytes_moved, use.lower_bound_bytes)},
+                     use.kind == "generated" ? Json(use.lower_bound_bytes) : Json(nullptr)},
+                    {"ratio", use.kind == "generated" ? Json(use.ratio) : Json(nullptr)},
                     {"flops", use.flops},
+                    {"workspace_bytes", use.workspace_bytes},
                     {"operands", use.operands},
                     {"subprograms", use.subprograms},
                     {"sources", use.sources}});
@@ -156,21 +237,54 @@ Json Kernels(const std::vector<KernelUse>& uses) {
   return list;
 }
 
-// Traffic of all calls of generated kernels, the figure that fusion is judged by.
-Json GeneratedTotals(const std::vector<KernelUse>& uses) {
-  int64_t kernels = 0;
-  int64_t moved = 0;
-  int64_t bound = 0;
-  for (const KernelUse& use : uses) {
-    if (use.kind != "generated") continue;
-    ++kernels;
-    moved += use.calls * use.bytes_moved;
-    bound += use.calls * use.lower_bound_bytes;
+Json Groups(const std::vector<FusedGroup>& groups) {
+  Json list = Json::array();
+  for (const FusedGroup& group : groups) {
+    Json kernels = Json::array();
+    std::vector<std::string> sources;
+    for (const program::Instruction* call : group.calls) {
+      kernels.push_back(call->generated().symbol());
+      AddOnce(sources, SourceOf(*call, *group.sub));
+    }
+    list.push_back({{"group", 0},
+                    {"subprogram", group.sub->name()},
+                    {"id", group.id},
+                    {"kernels", kernels},
+                    {"bytes_moved", group.bytes_moved},
+                    {"lower_bound_bytes", group.lower_bound_bytes},
+                    {"ratio", group.ratio()},
+                    {"sources", sources}});
   }
-  return {{"kernels", kernels},
-          {"bytes_moved", moved},
-          {"lower_bound_bytes", bound},
-          {"ratio", Ratio(moved, bound)}};
+  return list;
+}
+
+// Traffic of all calls of generated kernels, the figure that fusion is judged by.
+struct GeneratedTraffic {
+  int64_t kernels = 0, groups = 0;
+  int64_t moved = 0, bound = 0;
+  double worst = 1;
+};
+
+GeneratedTraffic Totals(const std::vector<KernelUse>& uses, const std::vector<FusedGroup>& groups) {
+  GeneratedTraffic t;
+  for (const KernelUse& use : uses) t.kernels += use.kind == "generated";
+  t.groups = static_cast<int64_t>(groups.size());
+  for (const FusedGroup& group : groups) {
+    t.moved += group.bytes_moved;
+    t.bound += group.lower_bound_bytes;
+    t.worst = std::max(t.worst, group.ratio());
+  }
+  return t;
+}
+
+Json GeneratedTotals(const std::vector<KernelUse>& uses, const std::vector<FusedGroup>& groups) {
+  const GeneratedTraffic t = Totals(uses, groups);
+  return {{"kernels", t.kernels},
+          {"groups", t.groups},
+          {"bytes_moved", t.moved},
+          {"lower_bound_bytes", t.bound},
+          {"ratio", Ratio(t.moved, t.bound)},
+          {"worst_group_ratio", t.worst}};
 }
 
 std::string Dump(const Json& json) {
@@ -189,8 +303,10 @@ std::string PlanJson(const program::Program& program, const PlanNotes& notes) {
   Json json;
   json["format_version"] = 1;
   json["memory"] = Memory(program);
+  const std::vector<FusedGroup> groups = FusedGroups(program);
   json["kernels"] = Kernels(uses);
-  json["generated"] = GeneratedTotals(uses);
+  json["fused_groups"] = Groups(groups);
+  json["generated"] = GeneratedTotals(uses, groups);
   json["buckets"] = Json::array();
   for (const program::Bucket& bucket : program.buckets()) {
     json["buckets"].push_back(
@@ -212,8 +328,10 @@ std::string MemoryJson(const program::Program& program) {
 std::string KernelsJson(const program::Program& program) {
   const std::vector<KernelUse> uses = KernelUses(program);
   Json json;
+  const std::vector<FusedGroup> groups = FusedGroups(program);
   json["kernels"] = Kernels(uses);
-  json["generated"] = GeneratedTotals(uses);
+  json["fused_groups"] = Groups(groups);
+  json["generated"] = GeneratedTotals(uses, groups);
   return Dump(json);
 }
 
@@ -226,14 +344,18 @@ std::string MemoryTable(const program::Program& program) {
     if (bytes == 0) continue;
     text += fmt::format("{:<18}{:>14}{:>18}\n", StorageKey(region.storage()), FormatBytes(bytes),
                         bytes);
+    const int64_t workspace = WorkspaceBytes(program);
+    if (region.storage() != program::TEMPORARY || workspace == 0) continue;
+    text += fmt::format("{:<18}{:>14}{:>18}  largest of a call, for up to {} threads\n",
+                        "  workspace", FormatBytes(workspace), workspace, program.threads());
   }
-  text += fmt::format("\n{:<18}{:>14}{:>16}{:>18}{:>8}\n", "subprogram", "instructions",
-                      "temporaries", "live lower bound", "ratio");
+  text += fmt::format("\n{:<18}{:>14}{:>16}{:>18}{:>8}{:>14}\n", "subprogram", "instructions",
+                      "temporaries", "live lower bound", "ratio", "workspace");
   for (const program::SubProgram& sub : program.subprograms()) {
-    text +=
-        fmt::format("{:<18}{:>14}{:>16}{:>18}{:>8}\n", Fit(sub.name(), 18), sub.instructions_size(),
-                    FormatBytes(sub.temporary_peak()), FormatBytes(sub.live_lower_bound()),
-                    RatioText(sub.temporary_peak(), sub.live_lower_bound()));
+    text += fmt::format(
+        "{:<18}{:>14}{:>16}{:>18}{:>8}{:>14}\n", Fit(sub.name(), 18), sub.instructions_size(),
+        FormatBytes(sub.temporary_peak()), FormatBytes(sub.live_lower_bound()),
+        RatioText(sub.temporary_peak(), sub.live_lower_bound()), FormatBytes(WorkspaceBytes(sub)));
   }
   return text;
 }
@@ -252,19 +374,17 @@ std::string KernelTable(const program::Program& program) {
     return line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   };
   std::string text = row("kernel", "calls", "moved/call", "bound/call", "ratio", "source");
-  int64_t moved = 0;
-  int64_t bound = 0;
   for (const KernelUse& use : uses) {
-    const bool known = use.lower_bound_bytes > 0;
+    const bool known = use.kind == "generated";
     text += row(use.kernel, fmt::format("{}", use.calls), FormatBytes(use.bytes_moved),
                 known ? FormatBytes(use.lower_bound_bytes) : "-",
-                RatioText(use.bytes_moved, use.lower_bound_bytes), Join(use.sources, ", "));
-    if (use.kind != "generated") continue;
-    moved += use.calls * use.bytes_moved;
-    bound += use.calls * use.lower_bound_bytes;
+                known ? fmt::format("{:.2f}", use.ratio) : "-", Join(use.sources, ", "));
   }
-  text += fmt::format("\ngenerated kernels move {}, lower bound {}, ratio {}\n", FormatBytes(moved),
-                      FormatBytes(bound), RatioText(moved, bound));
+  const GeneratedTraffic t = Totals(uses, FusedGroups(program));
+  text += fmt::format(
+      "\ngenerated kernels move {}, lower bound {}, ratio {}\n"
+      "{} fused groups, the worst ratio of one is {:.2f}\n",
+      FormatBytes(t.moved), FormatBytes(t.bound), RatioText(t.moved, t.bound), t.groups, t.worst);
   return text;
 }
 

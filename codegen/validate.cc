@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include "codegen/bundle.h"
+#include "codegen/call_record.h"
 
 namespace hyper::codegen {
 namespace {
@@ -65,6 +66,9 @@ class Validator {
     }
     if (program_.micro_batch() < 0) {
       return DataLoss(fmt::format("program: micro-batch of {} samples", program_.micro_batch()));
+    }
+    if (program_.threads() < 0) {
+      return DataLoss(fmt::format("program: planned for {} threads", program_.threads()));
     }
     if (program_.compute_dtype() != program::F32 && program_.compute_dtype() != program::F64) {
       return DataLoss(fmt::format("program: compute dtype {} is neither F32 nor F64",
@@ -248,17 +252,27 @@ class Validator {
                                          fmt::format("{} operand {}", where, i),
                                          /*dense=*/false));
     }
+    const auto workspaces =
+        std::count_if(instruction.operands().begin(), instruction.operands().end(),
+                      [](const program::Operand& o) { return o.access() == program::WORKSPACE; });
+    const int last = instruction.operands_size() - 1;
+    if (workspaces > 1 ||
+        (workspaces == 1 && instruction.operands(last).access() != program::WORKSPACE)) {
+      return wrong("a workspace must be the last operand");
+    }
     switch (instruction.kernel_case()) {
       case program::Instruction::kLibrary:
         if (instruction.library().primitive().empty()) return wrong("library call without a name");
-        return CheckAttributes(instruction.library().attributes(), where);
+        HYPER_RETURN_IF_ERROR(CheckAttributes(instruction.library().attributes(), where));
+        return CheckRecord(instruction.library(), instruction, where);
       case program::Instruction::kGenerated:
         if (instruction.generated().symbol().empty()) return wrong("kernel without a name");
         if (!context_.has_kernels) return wrong("generated kernel but no kernels.so");
         return Status::Ok();
       case program::Instruction::kReference:
         if (instruction.reference().op().empty()) return wrong("reference call without an op");
-        return CheckAttributes(instruction.reference().attributes(), where);
+        HYPER_RETURN_IF_ERROR(CheckAttributes(instruction.reference().attributes(), where));
+        return CheckRecord(instruction.reference(), instruction, where);
       case program::Instruction::kMarker:
         if (instruction.marker().bucket() < 0 ||
             instruction.marker().bucket() >= program_.buckets_size()) {
@@ -269,6 +283,13 @@ class Validator {
       case program::Instruction::KERNEL_NOT_SET: break;
     }
     return wrong("no kernel");
+  }
+
+  template <typename Call>
+  static Status CheckRecord(const Call& call, const program::Instruction& instruction,
+                            const std::string& where) {
+    const Status status = CheckCall(call.op(), call.attributes(), instruction.operands());
+    return status.ok() ? status : DataLoss(fmt::format("program: {}: {}", where, status.message()));
   }
 
   template <typename List>

@@ -15,7 +15,14 @@ namespace hyper::ir {
 using Attribute = std::variant<int64_t, double, bool, std::string, Dims, DType, Expr, HostTensor>;
 
 enum class AttributeKind : uint8_t {
-  kInt, kFloat, kBool, kString, kDims, kDType, kExpr, kTensor,  // same order as the variant
+  kInt,
+  kFloat,
+  kBool,
+  kString,
+  kDims,
+  kDType,
+  kExpr,
+  kTensor,  // same order as the variant
 };
 std::string_view AttributeKindName(AttributeKind kind);
 inline AttributeKind KindOf(const Attribute& a) { return static_cast<AttributeKind>(a.index()); }

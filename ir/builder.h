@@ -44,11 +44,11 @@ class Builder {
   ValueId BinaryConstant(ScalarOp op, ValueId x, double constant);
   ValueId Select(ValueId condition, ValueId x, ValueId y);
   ValueId Cast(DType dtype, ValueId x);
-  ValueId Broadcast(ValueId x, Dims shape, Dims dims);        // no node when nothing changes
-  ValueId BroadcastNumpy(ValueId x, const Dims& shape);       // trailing dims aligned
-  ValueId Reshape(ValueId x, Dims shape);                     // no node when nothing changes
-  ValueId Transpose(ValueId x, Dims perm);                    // no node for the identity
-  ValueId Reduce(std::string kind, ValueId x, Dims axes);     // no node for no axes
+  ValueId Broadcast(ValueId x, Dims shape, Dims dims);     // no node when nothing changes
+  ValueId BroadcastNumpy(ValueId x, const Dims& shape);    // trailing dims aligned
+  ValueId Reshape(ValueId x, Dims shape);                  // no node when nothing changes
+  ValueId Transpose(ValueId x, Dims perm);                 // no node for the identity
+  ValueId Reduce(std::string kind, ValueId x, Dims axes);  // no node for no axes
   ValueId Dot(std::string spec, ValueId a, ValueId b);
 
  private:

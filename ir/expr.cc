@@ -312,26 +312,4 @@ Expr ExprBuilder::Build(int root) const {
   return expr;
 }
 
-Expr ReplaceDType(const Expr& expr, DType from, DType to) {
-  ExprBuilder e;
-  std::vector<int> map(expr.nodes().size());
-  for (size_t i = 0; i < map.size(); ++i) {
-    const ExprNode& n = expr.nodes()[i];
-    const DType dtype = n.dtype == from ? to : n.dtype;
-    auto arg = [&](int k) { return map[static_cast<size_t>(n.args[static_cast<size_t>(k)])]; };
-    switch (n.op) {
-      case ScalarOp::kInput: map[i] = e.Input(n.input, dtype); break;
-      case ScalarOp::kConstant:
-        map[i] =
-            IsFloat(n.dtype) ? e.Constant(dtype, n.float_value) : e.ConstantInt(dtype, n.int_value);
-        break;
-      case ScalarOp::kCast: map[i] = e.Cast(dtype, arg(0)); break;
-      case ScalarOp::kSelect: map[i] = e.Select(arg(0), arg(1), arg(2)); break;
-      default:
-        map[i] = InfoOf(n.op).arity == 1 ? e.Unary(n.op, arg(0)) : e.Binary(n.op, arg(0), arg(1));
-    }
-  }
-  return e.Build(map.back());
-}
-
 }  // namespace hyper::ir

@@ -19,22 +19,66 @@
 namespace hyper::ir {
 
 enum class ScalarOp : uint8_t {
-  kInput,      // x<index>
+  kInput,  // x<index>
   kConstant,
   // unary
-  kNeg, kAbs, kSign, kExp, kExpm1, kLog, kLog1p, kSqrt, kRsqrt, kReciprocal, kSin, kCos, kTan,
-  kAsin, kAcos, kAtan, kSinh, kCosh, kTanh, kAsinh, kAcosh, kAtanh, kErf, kSigmoid,
-  kFloor, kCeil, kRound /* half to even */, kNot, kIsNan, kIsInf, kCast,
+  kNeg,
+  kAbs,
+  kSign,
+  kExp,
+  kExpm1,
+  kLog,
+  kLog1p,
+  kSqrt,
+  kRsqrt,
+  kReciprocal,
+  kSin,
+  kCos,
+  kTan,
+  kAsin,
+  kAcos,
+  kAtan,
+  kSinh,
+  kCosh,
+  kTanh,
+  kAsinh,
+  kAcosh,
+  kAtanh,
+  kErf,
+  kSigmoid,
+  kFloor,
+  kCeil,
+  kRound /* half to even */,
+  kNot,
+  kIsNan,
+  kIsInf,
+  kCast,
   // binary; comparisons and logic give bool
-  kAdd, kSub, kMul, kDiv, kPow, kMod /* sign of divisor */, kFmod /* sign of dividend */,
-  kMin, kMax, kEq, kNe, kLt, kLe, kGt, kGe, kAnd, kOr, kXor,
+  kAdd,
+  kSub,
+  kMul,
+  kDiv,
+  kPow,
+  kMod /* sign of divisor */,
+  kFmod /* sign of dividend */,
+  kMin,
+  kMax,
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kGt,
+  kGe,
+  kAnd,
+  kOr,
+  kXor,
   // ternary: select(condition, a, b)
   kSelect,
 };
 
 struct ScalarOpInfo {
   ScalarOp op;
-  std::string_view name;   // in text form
+  std::string_view name;  // in text form
   int arity;
   enum class Result : uint8_t { kSame, kBool, kSpecial } result;
   bool float_only;
@@ -48,9 +92,9 @@ struct ExprNode {
   ScalarOp op = ScalarOp::kInput;
   DType dtype = DType::kF32;
   std::array<int32_t, 3> args = {-1, -1, -1};
-  int32_t input = -1;        // kInput: which
-  double float_value = 0;    // kConstant of a float dtype, already rounded to it
-  int64_t int_value = 0;     // kConstant of an integer dtype or bool
+  int32_t input = -1;      // kInput: which
+  double float_value = 0;  // kConstant of a float dtype, already rounded to it
+  int64_t int_value = 0;   // kConstant of an integer dtype or bool
   // Bitwise on constants: 0 and -0 differ, a NaN equals itself.
   bool operator==(const ExprNode& other) const;
 };
@@ -106,8 +150,5 @@ class ExprBuilder {
 // the reason. Ties: max and min send the gradient to the first argument only where it is strictly
 // larger/smaller or equal (ONNX Relu: 0 at 0, as PyTorch); abs and sign: 0 at 0.
 Result<std::optional<Expr>> Differentiate(const Expr& expr, int input, int output_input);
-
-// Changes f32 <-> f64 throughout (precision modes).
-Expr ReplaceDType(const Expr& expr, DType from, DType to);
 
 }  // namespace hyper::ir

@@ -25,8 +25,8 @@ inline double RoundToBFloat16(double x) { return RoundToFormat(x, 7, -126, 127);
 
 inline uint16_t BFloat16Bits(double x) {
   if (std::isnan(x)) return 0x7fc0;
-  return static_cast<uint16_t>(
-      std::bit_cast<uint32_t>(static_cast<float>(RoundToBFloat16(x))) >> 16);
+  return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(RoundToBFloat16(x))) >>
+                               16);
 }
 
 inline double BFloat16ToDouble(uint16_t bits) {

@@ -42,8 +42,8 @@ struct Node {
 
 struct Value {
   TensorType type;
-  std::string name;          // name of the source tensor, may be empty
-  NodeId producer;           // invalid for function arguments
+  std::string name;  // name of the source tensor, may be empty
+  NodeId producer;   // invalid for function arguments
   int output_index = 0;
 };
 
@@ -61,11 +61,17 @@ enum class ArgumentKind : uint8_t {
 std::string_view ArgumentKindName(ArgumentKind kind);
 
 // Names of runtime scalars (kScalar arguments).
-inline constexpr std::string_view kScalarLearningRate = "lr";            // float
-inline constexpr std::string_view kScalarStep = "step";                  // i64, counts from 1
-inline constexpr std::string_view kScalarClip = "clip_coef";             // float, 1 = no clipping
-inline constexpr std::string_view kScalarSeedPrefix = "seed.";           // float, seed.<loss term>
-inline constexpr std::string_view kScalarStatisticScale = "stat_scale";  // i64[2]: see ir/training.h
+inline constexpr std::string_view kScalarLearningRate = "lr";    // float
+inline constexpr std::string_view kScalarStep = "step";          // i64, counts from 1
+inline constexpr std::string_view kScalarClip = "clip_coef";     // float, 1 = no clipping
+inline constexpr std::string_view kScalarMomentum = "momentum";  // f64, as the next four
+inline constexpr std::string_view kScalarBeta1 = "beta1";
+inline constexpr std::string_view kScalarBeta2 = "beta2";
+inline constexpr std::string_view kScalarEpsilon = "epsilon";
+inline constexpr std::string_view kScalarWeightDecay = "weight_decay";
+inline constexpr std::string_view kScalarSeedPrefix = "seed.";  // float, seed.<loss term>
+inline constexpr std::string_view kScalarStatisticScale =
+    "stat_scale";  // i64[2]: see ir/training.h
 
 struct Argument {
   ValueId value;
@@ -135,11 +141,11 @@ class Function {
 
 // A logical tensor that lives across steps (parameter, frozen weight, state).
 struct PersistentTensor {
-  std::string name;       // the name in the model file
-  std::string alias;      // a nicer unique name from node scopes, or empty
+  std::string name;   // the name in the model file
+  std::string alias;  // a nicer unique name from node scopes, or empty
   TensorType type;
   ArgumentKind kind = ArgumentKind::kParameter;  // kParameter, kFrozen or kState
-  HostTensor initial;     // undefined in modules parsed from text
+  HostTensor initial;                            // undefined in modules parsed from text
 };
 
 struct Module {

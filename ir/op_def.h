@@ -41,9 +41,14 @@ struct GradientContext {
   std::vector<ValueId>& input_grads;
 };
 using GradientFunction = std::function<Status(const GradientContext&)>;
-struct ZeroGradient { std::string_view reason; };        // derivative is zero almost everywhere
-struct NotDifferentiable { std::string_view reason; };   // asking for it is an error
-using GradientRule = std::variant<std::monostate, GradientFunction, ZeroGradient, NotDifferentiable>;
+struct ZeroGradient {
+  std::string_view reason;
+};  // derivative is zero almost everywhere
+struct NotDifferentiable {
+  std::string_view reason;
+};  // asking for it is an error
+using GradientRule =
+    std::variant<std::monostate, GradientFunction, ZeroGradient, NotDifferentiable>;
 
 // Sharding as factors: one letter string per operand and result, in dim order. A factor may be a
 // pass-through (in inputs and results), a reduction (inputs only) or must-replicate.
@@ -54,10 +59,11 @@ struct ShardingFactors {
   std::string replicated;  // letters that may not be split
   std::string reduction = "sum";
 };
-using ShardingFunction = std::function<ShardingFactors(std::span<const TensorType> inputs,
-                                                       std::span<const TensorType> outputs,
-                                                       const Attributes&)>;
-struct NotShardable { std::string_view reason; };
+using ShardingFunction = std::function<ShardingFactors(
+    std::span<const TensorType> inputs, std::span<const TensorType> outputs, const Attributes&)>;
+struct NotShardable {
+  std::string_view reason;
+};
 using ShardingRule = std::variant<std::monostate, ShardingFunction, NotShardable>;
 
 struct OpCost {
@@ -84,7 +90,7 @@ struct OpDef {
   std::string_view family;   // "elementwise", "reduction", "contraction", ...
   std::string_view summary;  // one sentence with the formula
   int min_inputs = 0;
-  int max_inputs = 0;        // -1: any number
+  int max_inputs = 0;  // -1: any number
   int outputs = 1;
   std::vector<AttributeDef> attributes;
   InferFunction infer;
@@ -93,7 +99,7 @@ struct OpDef {
   CostFunction cost;
   std::optional<SavedForBackward> saved;
   std::optional<std::vector<InPlaceRule>> in_place;
-  bool accumulates = false;   // a kernel can add to its output instead of overwriting it
+  bool accumulates = false;       // a kernel can add to its output instead of overwriting it
   bool has_side_effects = false;  // never removed, never merged, never repeated (updates)
   // Kernel names by preference, per target; "generated" = by the kernel emitter, "reference" last.
   std::vector<std::string_view> cpu_kernels;

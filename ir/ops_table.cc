@@ -161,6 +161,25 @@ std::string OpsMarkdown() {
   return text;
 }
 
+std::string OpsText() {
+  const auto row = [](std::string_view op, std::string_view family, std::string_view inputs,
+                      std::string_view outputs, std::string_view gradient,
+                      std::string_view kernels) {
+    const auto cell = [](std::string_view text, size_t width) {
+      return std::string(text) + std::string(text.size() < width ? width - text.size() : 1, ' ');
+    };
+    return cell(op, 22) + cell(family, 15) + cell(inputs, 7) + cell(outputs, 8) +
+           cell(gradient, 9) + std::string(kernels) + "\n";
+  };
+  std::string text = row("core op", "family", "inputs", "outputs", "gradient", "cpu kernels");
+  for (const OpDef* op : CoreOps().ops()) {
+    text += row(op->name, op->family, Arity(*op), std::to_string(op->outputs),
+                DescribeGradient(*op).kind, JoinViews(op->cpu_kernels, ", "));
+  }
+  return text + "\n" + std::to_string(CoreOps().ops().size()) +
+         " core ops, which ONNX operators are lowered to; those are listed by: hyperc ops --onnx\n";
+}
+
 std::string OpsJson() {
   std::vector<std::string> ops;
   for (const OpDef* op : CoreOps().ops()) ops.push_back(OpJson(*op));

@@ -14,8 +14,8 @@
 namespace hyper::ir {
 
 struct PassContext {
-  std::map<std::string, std::string> options;   // of this pass, already checked against its table
-  std::map<std::string, int64_t> statistics;    // "nodes removed" -> 12
+  std::map<std::string, std::string> options;  // of this pass, already checked against its table
+  std::map<std::string, int64_t> statistics;   // "nodes removed" -> 12
   bool changed = false;
 };
 

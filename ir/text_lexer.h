@@ -50,8 +50,8 @@ class Lexer {
   size_t position_ = 0;
 };
 
-bool IsNameCharacter(char c);                // may occur in %names
-bool IsIdentifier(std::string_view name);    // may stand unquoted after % or @
+bool IsNameCharacter(char c);              // may occur in %names
+bool IsIdentifier(std::string_view name);  // may stand unquoted after % or @
 std::string QuoteText(std::string_view text);
 
 }  // namespace hyper::ir

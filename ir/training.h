@@ -4,7 +4,9 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/diagnostics.h"
@@ -55,16 +57,15 @@ struct LossCount {
 Result<LossCount> AppendLossCount(Builder& builder, const LossTerm& term, ValueId target);
 
 enum class OptimizerKind { kSgd, kMomentum, kAdam };
+// The shape of the update alone: its values (learning rate, momentum, betas, epsilon, weight decay)
+// are scalars that the runtime sets.
 struct OptimizerSpec {
   OptimizerKind kind = OptimizerKind::kSgd;
   bool nesterov = false;
   bool decoupled_decay = false;  // AdamW
-  double momentum = 0.9;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0;
 };
+// The optimizer's values as inputs of its op: kScalar names in order, between clip and step.
+std::span<const std::string_view> OptimizerScalars(OptimizerKind kind);
 
 // A running statistic of BatchNorm: state tensor, the batch statistic computed in @step (already
 // corrected to the population or unbiased variance) and the ONNX momentum.
@@ -94,8 +95,5 @@ struct ForwardModel {
 // so `clip` changes no function.
 Result<Module> BuildTrainingModule(ForwardModel model, const OptimizerSpec& optimizer, bool clip,
                                    Diagnostics* diagnostics, std::vector<std::string>* unreached);
-
-// f32 -> f64 everywhere (types, expressions, constants, initial values): precision: fp64.
-Status ConvertPrecision(Module& module, DType from, DType to);
 
 }  // namespace hyper::ir

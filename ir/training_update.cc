@@ -50,19 +50,11 @@ struct Call {
 
 Call CallOf(const OptimizerSpec& o) {
   switch (o.kind) {
-    case OptimizerKind::kSgd: return {"sgd", {{"weight_decay", o.weight_decay}}};
-    case OptimizerKind::kMomentum:
-      return {
-          "momentum",
-          {{"momentum", o.momentum}, {"nesterov", o.nesterov}, {"weight_decay", o.weight_decay}}};
+    case OptimizerKind::kSgd: return {"sgd", {}};
+    case OptimizerKind::kMomentum: return {"momentum", {{"nesterov", o.nesterov}}};
     case OptimizerKind::kAdam: break;
   }
-  return {"adam",
-          {{"beta1", o.beta1},
-           {"beta2", o.beta2},
-           {"epsilon", o.epsilon},
-           {"weight_decay", o.weight_decay},
-           {"decoupled", o.decoupled_decay}}};
+  return {"adam", {{"decoupled", o.decoupled_decay}}};
 }
 
 Status AppendParameterUpdate(Function& update, Scalars& scalars, const PersistentTensor& tensor,
@@ -86,6 +78,10 @@ Status AppendParameterUpdate(Function& update, Scalars& scalars, const Persisten
     HYPER_ASSIGN_OR_RETURN(const ValueId value, scalars.Get(name, scalar));
     inputs.push_back(value);
   }
+  for (std::string_view name : OptimizerScalars(optimizer.kind)) {
+    HYPER_ASSIGN_OR_RETURN(const ValueId value, scalars.Get(name, {DType::kF64, {}}));
+    inputs.push_back(value);
+  }
   if (optimizer.kind != OptimizerKind::kSgd) {
     HYPER_ASSIGN_OR_RETURN(const ValueId step, scalars.Get(kScalarStep, {DType::kI64, {}}));
     inputs.push_back(step);
@@ -103,6 +99,19 @@ Status AppendParameterUpdate(Function& update, Scalars& scalars, const Persisten
 }
 
 }  // namespace
+
+std::span<const std::string_view> OptimizerScalars(OptimizerKind kind) {
+  static constexpr std::string_view kSgd[] = {kScalarWeightDecay};
+  static constexpr std::string_view kMomentum[] = {kScalarMomentum, kScalarWeightDecay};
+  static constexpr std::string_view kAdam[] = {kScalarBeta1, kScalarBeta2, kScalarEpsilon,
+                                               kScalarWeightDecay};
+  switch (kind) {
+    case OptimizerKind::kSgd: return kSgd;
+    case OptimizerKind::kMomentum: return kMomentum;
+    case OptimizerKind::kAdam: break;
+  }
+  return kAdam;
+}
 
 Result<Function> BuildStatWeight(const Module& module,
                                  const std::vector<RunningStatistic>& statistics) {

@@ -16,19 +16,31 @@
 namespace hyper::ir {
 
 enum class DType : uint8_t {
-  kF32, kF64, kF16, kBF16, kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool,
+  kF32,
+  kF64,
+  kF16,
+  kBF16,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kU8,
+  kU16,
+  kU32,
+  kU64,
+  kBool,
 };
 
-std::string_view DTypeName(DType dtype);                   // "f32", "i64", "bool", ...
+std::string_view DTypeName(DType dtype);  // "f32", "i64", "bool", ...
 std::optional<DType> DTypeFromName(std::string_view name);
-int64_t DTypeBytes(DType dtype);                           // bool is one byte
+int64_t DTypeBytes(DType dtype);  // bool is one byte
 bool IsFloat(DType dtype);
-bool IsInteger(DType dtype);                               // signed or unsigned, not bool
+bool IsInteger(DType dtype);  // signed or unsigned, not bool
 
 // Extents, outermost first; every extent is >= 0; rank 0 is a scalar.
 using Dims = std::vector<int64_t>;
 
-int64_t ElementCount(std::span<const int64_t> dims);       // 1 for rank 0
+int64_t ElementCount(std::span<const int64_t> dims);  // 1 for rank 0
 // Row-major strides in elements.
 Dims RowMajorStrides(std::span<const int64_t> dims);
 
@@ -40,7 +52,7 @@ struct TensorType {
   int64_t elements() const { return ElementCount(dims); }
   int64_t bytes() const { return elements() * DTypeBytes(dtype); }
   bool operator==(const TensorType&) const = default;
-  std::string ToString() const;                            // "f32[16,10]", "i64[]"
+  std::string ToString() const;  // "f32[16,10]", "i64[]"
 };
 
 // Index of a value or node inside one Function. Ids stay valid while nodes are added or removed;
@@ -75,9 +87,7 @@ class HostTensor {
 
   bool defined() const { return data_ != nullptr || type_.elements() == 0; }
   const TensorType& type() const { return type_; }
-  std::span<const std::byte> bytes() const {
-    return {data_, static_cast<size_t>(type_.bytes())};
-  }
+  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(type_.bytes())}; }
   template <typename T>
   std::span<const T> as() const {
     return {reinterpret_cast<const T*>(data_), static_cast<size_t>(type_.elements())};

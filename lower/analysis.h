@@ -37,6 +37,9 @@ class Analysis {
   const ir::Node* Producer(ir::ValueId v) const;
   ir::NodeId ProducerId(ir::ValueId v) const { return f_.value(v).producer; }
   int Uses(ir::ValueId v) const { return uses_[static_cast<size_t>(v.index)]; }
+  const std::vector<ir::NodeId>& Users(ir::ValueId v) const {
+    return users_[static_cast<size_t>(v.index)];
+  }
   int Position(ir::NodeId id) const { return position_[static_cast<size_t>(id.index)]; }
   // Layout of v: dense in the chosen order, or what views make of that.
   const View& Layout(ir::ValueId v) const { return layout_[static_cast<size_t>(v.index)]; }

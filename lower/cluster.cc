@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 
 #include "ir/op_def.h"
 
@@ -19,6 +20,8 @@ constexpr size_t kMaxMembers = 96;
 constexpr size_t kMaxReads = 28;
 constexpr int kSiblingDistance = 48;  // in program order
 constexpr int64_t kSiblingElements = 256;
+constexpr int64_t kStoredElements = 4096;  // fewer cost less to store than a kernel of their own
+constexpr std::string_view kCycle = "another kernel lies between";
 
 class ClusterBuilder {
  public:
@@ -27,6 +30,11 @@ class ClusterBuilder {
     part_.assign(static_cast<size_t>(f_.node_count()), -1);
     finish_.assign(static_cast<size_t>(f_.node_count()), -1);
     readers_.resize(static_cast<size_t>(f_.value_count()));
+    for (NodeId id : f_.order()) {
+      const Node& node = f_.node(id);
+      const bool kernel = KindOf(node) == NodeKind::kOpaque && node.op->name != "constant";
+      opaque_.push_back((opaque_.empty() ? 0 : opaque_.back()) + (kernel ? 1 : 0));
+    }
   }
 
   Result<Clusters> Run() {
@@ -40,6 +48,7 @@ class ClusterBuilder {
         HYPER_RETURN_IF_ERROR(Assign(id));
       }
     }
+    JoinSmallReductions();
     return Schedule();
   }
 
@@ -164,8 +173,19 @@ class ClusterBuilder {
     HYPER_ASSIGN_OR_RETURN(Group group, BuildGroup(a_, std::move(members)));
     if (group.read.size() > 2 * kMaxReads)
       return InvalidArgument("the group has too many operands");
-    if (MakesCycle(merged, m)) return InvalidArgument("another kernel lies between");
+    if (MakesCycle(merged, m)) return InvalidArgument(std::string(kCycle));
     return group;
+  }
+
+  // A value of backward that forward alone decides (a normalized input, say): in a forward kernel
+  // it would be stored until it is needed, while its inputs are stored anyway.
+  bool FarBehind(NodeId id, int c) const {
+    const auto& members = clusters_[static_cast<size_t>(c)].group.members;
+    const auto forward = [&](NodeId n) { return f_.node(n).role == ir::Role::kForward; };
+    return f_.node(id).op->name == "map" && !forward(id) &&
+           f_.type(f_.node(id).outputs[0]).elements() >= kStoredElements &&
+           forward(members.back().node) &&
+           opaque_[static_cast<size_t>(a_.Position(id))] != opaque_[static_cast<size_t>(Last(c))];
   }
 
   Status Assign(NodeId id) {
@@ -185,6 +205,10 @@ class ClusterBuilder {
         break;
       }
       const int c = candidates[k];
+      if (FarBehind(id, c)) {
+        reasons_[{c, id}] = "computed again in backward, not stored since forward";
+        continue;
+      }
       std::set<int> wider = merged;
       wider.insert(c);
       Result<Group> joined = TryJoin(wider, m);
@@ -239,6 +263,29 @@ class ClusterBuilder {
     clusters_[static_cast<size_t>(at)].group = std::move(group);
   }
 
+  // Two stages become one where the first leaves nothing but sums that one group combines: whatever
+  // reads them waits for that group anyway, so no cycle can arise.
+  void JoinSmallReductions() {
+    for (int c = 0; c < static_cast<int>(clusters_.size()); ++c) {
+      Cluster& first = clusters_[static_cast<size_t>(c)];
+      if (!first.group.has_terminal) continue;
+      std::set<int> finishes;
+      for (const Member& m : first.group.members) {
+        if (!m.finish && IsTerminal(m.node)) finishes.insert(finish_[I(m.node)]);
+      }
+      if (finishes.size() != 1) continue;
+      Cluster& second = clusters_[static_cast<size_t>(*finishes.begin())];
+      Result<Group> joined = JoinStages(a_, first.group, second.group);
+      if (!joined.ok()) continue;
+      first.group = std::move(joined).value();
+      second = {};
+      for (const Member& m : first.group.members) {
+        part_[I(m.node)] = c;
+        finish_[I(m.node)] = -1;
+      }
+    }
+  }
+
   std::string Name(NodeId id) const {
     const Node& node = f_.node(id);
     std::string what(node.op->name);
@@ -285,6 +332,35 @@ class ClusterBuilder {
     return out;
   }
 
+  // Does some way from p to id lead through an op that no group of the two could hold: one with a
+  // kernel of its own, a reduction that is complete only behind its kernel, or an order of accesses
+  // to one buffer?
+  bool Between(NodeId p, NodeId id) const {
+    std::set<std::pair<NodeId, bool>> seen;
+    std::vector<std::pair<NodeId, bool>> stack;  // node, something lies behind it
+    const auto push = [&](NodeId n, bool behind) {
+      if (n.valid() && a_.Position(n) >= a_.Position(p) && seen.insert({n, behind}).second) {
+        stack.emplace_back(n, behind);
+      }
+    };
+    const auto producers = [&](NodeId n, bool behind) {
+      for (ValueId v : f_.node(n).inputs) push(a_.ProducerId(v), behind);
+      for (NodeId before : extra_[I(n)]) push(before, true);
+    };
+    producers(id, false);
+    while (!stack.empty()) {
+      const auto [n, behind] = stack.back();
+      stack.pop_back();
+      if (n == p) {
+        if (behind) return true;
+        continue;
+      }
+      const bool barrier = KindOf(f_.node(n)) == NodeKind::kOpaque || finish_[I(n)] >= 0;
+      producers(n, behind || barrier);
+    }
+    return false;
+  }
+
   // Every edge between two fused clusters, with the reason found when joining failed.
   void ReportUnfused(Clusters* out) const {
     for (NodeId id : f_.order()) {
@@ -300,9 +376,16 @@ class ClusterBuilder {
         if (!IsTerminal(p)) {
           Result<Group> pair = BuildGroup(a_, {{p, false}, {id, false}});
           const auto it = reasons_.find({c, id});
-          why = !pair.ok()             ? pair.status().message()
-                : it != reasons_.end() ? it->second
-                                       : "joined another group";
+          if (!pair.ok()) {
+            why = pair.status().message();
+          } else if (Between(p, id)) {
+            why = kCycle;
+          } else if (it == reasons_.end()) {
+            why = "joined another group";
+          } else {
+            // What lies between the two groups need not lie between the two ops.
+            why = it->second == kCycle ? "their groups need each other's values" : it->second;
+          }
         }
         out->unfused.push_back(fmt::format("{} | {}: {}", Name(p), Name(id), why));
       }
@@ -314,6 +397,7 @@ class ClusterBuilder {
   const std::vector<std::vector<NodeId>>& extra_;
   std::vector<Cluster> clusters_;
   std::vector<int> part_, finish_;            // cluster of a node
+  std::vector<int> opaque_;                   // per position: kernels of single ops up to there
   std::vector<std::vector<NodeId>> readers_;  // fusable readers of a value
   std::map<std::pair<int, NodeId>, std::string> reasons_;
   std::vector<int> scheduled_;

@@ -1,7 +1,10 @@
 #include "lower/decompose.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+
+#include "ir/text_values.h"
 
 namespace hyper::lower {
 namespace {
@@ -27,6 +30,7 @@ class Rewriter {
     for (const ir::FunctionResult& r : from_.results()) {
       to_.AddResult(map_[I(r.value)], r.name, r.alias_argument);
     }
+    if (!keep_ops_) ShareNumbers();
     RemoveDead();
     return std::move(to_);
   }
@@ -189,6 +193,35 @@ class Rewriter {
     }
     if (at != from_.type(node.outputs[0]).dims[axis]) return {};
     return b_.Add1("concat", values, {{"axis", pieces[0].axis}});
+  }
+
+  // Update ops derive equal numbers (rates, bias corrections) for every parameter: a kernel each
+  // would cost more than it computes, so equal single numbers are computed once.
+  void ShareNumbers() {
+    std::vector<bool> result(static_cast<size_t>(to_.value_count()), false);
+    for (const ir::FunctionResult& r : to_.results()) result[I(r.value)] = true;
+    std::map<std::string, ValueId> known;
+    std::map<ValueId, ValueId> same;
+    for (NodeId id : to_.order()) {
+      Node& node = to_.node(id);
+      for (ValueId& v : node.inputs) {
+        if (const auto it = same.find(v); it != same.end()) v = it->second;
+      }
+      if (node.op->name != "map" && node.op->name != "constant") continue;
+      const ValueId y = node.outputs[0];
+      bool numbers = to_.type(y).rank() == 0 && !result[I(y)];
+      std::string key(node.op->name);
+      for (ValueId v : node.inputs) {
+        numbers = numbers && to_.type(v).rank() == 0;
+        key += "," + std::to_string(v.index);
+      }
+      if (!numbers) continue;
+      for (const auto& [name, value] : node.attributes) {
+        key += ";" + name + "=" + ir::AttributeText(value);
+      }
+      const auto [it, fresh] = known.emplace(std::move(key), y);
+      if (!fresh) same[y] = it->second;
+    }
   }
 
   void RemoveDead() {

@@ -1,5 +1,6 @@
-// Optimizer and accumulator formulas as map nodes. Scalars (learning rate, clip factor, bias
-// corrections) are computed once per kernel in the dtype in which PyTorch computes them.
+// Optimizer and accumulator formulas as map nodes. Scalars (learning rate, clip factor, the
+// optimizer's values, bias corrections) are computed once per kernel in the dtype in which PyTorch
+// computes them: values stay f64 until they meet a tensor.
 #include "lower/decompose.h"
 
 namespace hyper::lower {
@@ -14,13 +15,15 @@ ValueId Spread(Builder& b, ValueId scalar, ValueId like) {
   return b.Broadcast(scalar, b.type(like).dims, {});
 }
 
+// tensor * scalar, the scalar rounded to the tensor's dtype
+ValueId Scale(Builder& b, ValueId tensor, ValueId scalar) {
+  scalar = b.Cast(b.type(tensor).dtype, scalar);
+  return b.Binary(ScalarOp::kMul, tensor, Spread(b, scalar, tensor));
+}
+
 // grad * clip + weight_decay * param
-ValueId Gradient(Builder& b, ValueId grad, ValueId clip, ValueId param, double weight_decay) {
-  ValueId g = b.Binary(ScalarOp::kMul, grad, Spread(b, clip, grad));
-  if (weight_decay != 0) {
-    g = b.Binary(ScalarOp::kAdd, g, b.BinaryConstant(ScalarOp::kMul, param, weight_decay));
-  }
-  return g;
+ValueId Gradient(Builder& b, ValueId grad, ValueId clip, ValueId param, ValueId weight_decay) {
+  return b.Binary(ScalarOp::kAdd, Scale(b, grad, clip), Scale(b, param, weight_decay));
 }
 
 ValueId Descend(Builder& b, ValueId param, ValueId lr, ValueId direction) {
@@ -29,50 +32,42 @@ ValueId Descend(Builder& b, ValueId param, ValueId lr, ValueId direction) {
 
 void Adam(Builder& b, const ir::Node& node, const std::vector<ValueId>& in,
           std::vector<ValueId>* out) {
-  const auto& a = node.attributes;
   const DType dtype = b.type(in[0]).dtype;
-  const double beta1 = a.Float("beta1"), beta2 = a.Float("beta2"), decay = a.Float("weight_decay");
-  const bool decoupled = a.Bool("decoupled");
+  const ValueId clip = in[5], beta1 = in[6], beta2 = in[7], epsilon = in[8], decay = in[9];
+  const bool decoupled = node.attributes.Bool("decoupled");
   ValueId param = in[0];
-  const ValueId g = Gradient(b, in[1], in[5], param, decoupled ? 0 : decay);
-  const ValueId lr = b.Cast(DType::kF64, in[4]), step = b.Cast(DType::kF64, in[6]);
+  const ValueId g = decoupled ? Scale(b, in[1], clip) : Gradient(b, in[1], clip, param, decay);
+  const ValueId lr = b.Cast(DType::kF64, in[4]), step = b.Cast(DType::kF64, in[10]);
   const auto one_minus = [&](ValueId x) {
     return b.Binary(ScalarOp::kSub, b.ScalarConstant(DType::kF64, 1), x);
   };
-  const auto correction = [&](double beta) {
-    return one_minus(b.Binary(ScalarOp::kPow, b.ScalarConstant(DType::kF64, beta), step));
+  const auto correction = [&](ValueId beta) {
+    return one_minus(b.Binary(ScalarOp::kPow, beta, step));
   };
-  if (decoupled && decay != 0) {
-    const ValueId keep = one_minus(b.BinaryConstant(ScalarOp::kMul, lr, decay));
-    param = b.Binary(ScalarOp::kMul, param, Spread(b, b.Cast(dtype, keep), param));
-  }
-  const ValueId m =
-      b.Binary(ScalarOp::kAdd, in[2],
-               b.BinaryConstant(ScalarOp::kMul, b.Binary(ScalarOp::kSub, g, in[2]), 1 - beta1));
-  const ValueId v =
-      b.Binary(ScalarOp::kAdd, b.BinaryConstant(ScalarOp::kMul, in[3], beta2),
-               b.BinaryConstant(ScalarOp::kMul, b.Binary(ScalarOp::kMul, g, g), 1 - beta2));
+  if (decoupled) param = Scale(b, param, one_minus(b.Binary(ScalarOp::kMul, lr, decay)));
+  const ValueId m = b.Binary(ScalarOp::kAdd, in[2],
+                             Scale(b, b.Binary(ScalarOp::kSub, g, in[2]), one_minus(beta1)));
+  const ValueId v = b.Binary(ScalarOp::kAdd, Scale(b, in[3], beta2),
+                             Scale(b, b.Binary(ScalarOp::kMul, g, g), one_minus(beta2)));
   const ValueId step_size = b.Cast(dtype, b.Binary(ScalarOp::kDiv, lr, correction(beta1)));
   const ValueId root2 = b.Cast(dtype, b.Unary(ScalarOp::kSqrt, correction(beta2)));
-  const ValueId denominator = b.BinaryConstant(
+  const ValueId denominator = b.Binary(
       ScalarOp::kAdd, b.Binary(ScalarOp::kDiv, b.Unary(ScalarOp::kSqrt, v), Spread(b, root2, v)),
-      a.Float("epsilon"));
+      Spread(b, b.Cast(dtype, epsilon), v));
   const ValueId direction = b.Binary(ScalarOp::kDiv, m, denominator);
   *out = {Descend(b, param, step_size, direction), m, v};
 }
 
 void Momentum(Builder& b, const ir::Node& node, const std::vector<ValueId>& in,
               std::vector<ValueId>* out) {
-  const auto& a = node.attributes;
-  const double momentum = a.Float("momentum");
-  const ValueId g = Gradient(b, in[1], in[4], in[0], a.Float("weight_decay"));
-  const ValueId first = b.BinaryConstant(ScalarOp::kEq, in[5], 1);
-  const ValueId moved =
-      b.Binary(ScalarOp::kAdd, b.BinaryConstant(ScalarOp::kMul, in[2], momentum), g);
+  const ValueId momentum = in[5];
+  const ValueId g = Gradient(b, in[1], in[4], in[0], in[6]);
+  const ValueId first = b.BinaryConstant(ScalarOp::kEq, in[7], 1);
+  const ValueId moved = b.Binary(ScalarOp::kAdd, Scale(b, in[2], momentum), g);
   const ValueId buf = b.Select(Spread(b, first, g), g, moved);
   ValueId direction = buf;
-  if (a.Bool("nesterov")) {
-    direction = b.Binary(ScalarOp::kAdd, g, b.BinaryConstant(ScalarOp::kMul, buf, momentum));
+  if (node.attributes.Bool("nesterov")) {
+    direction = b.Binary(ScalarOp::kAdd, g, Scale(b, buf, momentum));
   }
   *out = {Descend(b, in[0], in[3], direction), buf};
 }
@@ -110,7 +105,7 @@ bool DecomposeUpdate(Builder& b, const ir::Node& node, const std::vector<ValueId
     out->push_back(
         b.Binary(ScalarOp::kMul, in[0], MomentumPower(b, in[1], 1, a.Float("momentum"), in[0])));
   } else if (op == "sgd") {
-    const ValueId g = Gradient(b, in[1], in[3], in[0], a.Float("weight_decay"));
+    const ValueId g = Gradient(b, in[1], in[3], in[0], in[4]);
     out->push_back(Descend(b, in[0], in[2], g));
   } else if (op == "momentum") {
     Momentum(b, node, in, out);

@@ -17,12 +17,6 @@ using ir::ValueId;
 
 namespace {
 
-// Chunks of rows that a reduction over rows is cut into: enough for many threads, partial sums
-// below 1/16 of what is read.
-int64_t Chunks(int64_t elements, int64_t rows) {
-  return std::max<int64_t>(1, std::min({int64_t{64}, elements / 32768, rows / 16}));
-}
-
 double Flops(const ir::Expr& expr) {
   double n = 0;
   for (const ir::ExprNode& node : expr.nodes()) {
@@ -38,7 +32,8 @@ class FusedEmitter {
   FusedEmitter(FunctionLowering& l, const Group& group) : l_(l), a_(l.a_), f_(l.f_), g_(group) {}
 
   Status Run() {
-    kernel_.form = g_.has_finish && !g_.all().empty()               ? "cols"
+    const bool columns = g_.joined || (g_.has_finish && !g_.all().empty());
+    kernel_.form = columns                                          ? "cols"
                    : g_.has_row || g_.has_terminal || g_.has_finish ? "rows"
                                                                     : "map";
     for (const Member& m : g_.members) HYPER_RETURN_IF_ERROR(AddMember(m));
@@ -49,8 +44,6 @@ class FusedEmitter {
     op.flops = flops_;
     reads_.insert(reads_.end(), writes_.begin(), writes_.end());
     op.operands = std::move(reads_);
-    op.bytes_moved = OperandBytes(op.operands);
-    kernel_.lower_bound_bytes = op.bytes_moved - partial_bytes_;
     op.kernel = std::move(kernel_);
     l_.out_.ops.push_back(std::move(op));
     return {};
@@ -189,7 +182,6 @@ class FusedEmitter {
       over.type.dims.insert(over.type.dims.begin(), partial.view.type.dims[0]);
       over.strides.insert(over.strides.begin(), partial.view.strides[0]);
       const ValueId in = AddRead(partial, over);
-      partial_bytes_ += DistinctElements(over) * ir::DTypeBytes(dtype);
       inside_[y] =
           AddNode("reduce", {in}, {{"kind", node.attributes.String("kind")}, {"axes", ir::Dims{0}}},
                   {dtype, Extents(Sorted(g_.produced.at(y)))});
@@ -219,7 +211,7 @@ class FusedEmitter {
     const ValueId r =
         AddNode("reduce", inputs, {{"kind", node.attributes.String("kind")}, {"axes", axes}},
                 {dtype, Extents(kept)});
-    if (a_.Reduce(m.node) == ReduceKind::kTerminal)
+    if (IsTerminal(m))
       terminals_.emplace_back(m.node, r);
     else
       inside_[y] = r;
@@ -236,10 +228,17 @@ class FusedEmitter {
     for (int a : g_.row_atoms) rows.erase(std::find(rows.begin(), rows.end(), a));
     int64_t all = 1;
     for (int64_t e : g_.extents) all *= e;
-    if (g_.has_row && a_.Reduce(id) == ReduceKind::kTerminal && f_.type(x).elements() != all) {
+    if (g_.has_row && !g_.joined && a_.Reduce(id) == ReduceKind::kTerminal &&
+        f_.type(x).elements() != all) {
       return rows;
     }
     return g_.all();
+  }
+
+  // Leaves partial sums.
+  bool IsTerminal(const Member& m) const {
+    return f_.node(m.node).op->name == "reduce" && !m.finish && !g_.joined &&
+           a_.Reduce(m.node) == ReduceKind::kTerminal;
   }
 
   bool NeededOutside(ValueId v) const {
@@ -258,9 +257,7 @@ class FusedEmitter {
     for (const auto& [id, r] : terminals_) AddPartial(id, r);
     for (const Member& m : g_.members) {
       const ValueId y = f_.node(m.node).outputs[0];
-      const bool terminal = f_.node(m.node).op->name == "reduce" && !m.finish &&
-                            a_.Reduce(m.node) == ReduceKind::kTerminal;
-      if (terminal || !NeededOutside(y)) continue;
+      if (IsTerminal(m) || !NeededOutside(y)) continue;
       const ValueAtoms& atoms = g_.produced.at(y);
       const Place place = ResultPlace(y, atoms);
       const View over = OverAtoms(place.view, atoms);
@@ -298,7 +295,6 @@ class FusedEmitter {
     View over = OverAtoms(view, g_.produced.at(y));
     over.type.dims.insert(over.type.dims.begin(), chunks_);
     over.strides.insert(over.strides.begin(), whole.strides[0]);
-    partial_bytes_ += DistinctElements(over) * ir::DTypeBytes(type.dtype);
     body().AddResult(r, "");
     writes_.push_back({place.root, over, Access::kWrite});
   }
@@ -353,7 +349,6 @@ class FusedEmitter {
   std::map<ValueId, ValueId> inside_;  // function value -> body value
   std::vector<std::pair<NodeId, ValueId>> terminals_;
   int64_t chunks_ = 0;
-  int64_t partial_bytes_ = 0;
   double flops_ = 0;
 };
 
@@ -361,7 +356,7 @@ Status FunctionLowering::EmitFused(const Cluster& cluster) {
   HYPER_RETURN_IF_ERROR(FusedEmitter(*this, cluster.group).Run());
   for (const Member& m : cluster.group.members) {
     const bool terminal = f_.node(m.node).op->name == "reduce" && !m.finish &&
-                          a_.Reduce(m.node) == ReduceKind::kTerminal;
+                          !cluster.group.joined && a_.Reduce(m.node) == ReduceKind::kTerminal;
     if (!terminal) EmitMarkers(f_.node(m.node));
   }
   return {};

@@ -30,15 +30,15 @@ namespace {
 
 class GroupBuilder {
  public:
-  GroupBuilder(const Analysis& analysis, std::vector<Member> members) : a_(analysis) {
+  GroupBuilder(const Analysis& analysis, std::vector<Member> members, bool joined) : a_(analysis) {
+    group_.joined = joined;
     std::sort(members.begin(), members.end(), [&](const Member& x, const Member& y) {
       return std::pair(a_.Position(x.node), x.finish) < std::pair(a_.Position(y.node), y.finish);
     });
     group_.members = std::move(members);
     for (const Member& m : group_.members) {
       const Node& node = a_.function().node(m.node);
-      const bool terminal =
-          node.op->name == "reduce" && !m.finish && a_.Reduce(m.node) == ReduceKind::kTerminal;
+      const bool terminal = node.op->name == "reduce" && !m.finish && IsTerminal(m.node);
       if (!terminal)
         in_group_.insert(node.outputs[0]);
       else
@@ -52,6 +52,10 @@ class GroupBuilder {
   }
 
  private:
+  bool IsTerminal(NodeId reduce) const {
+    return !group_.joined && a_.Reduce(reduce) == ReduceKind::kTerminal;
+  }
+
   // ---- atoms: a forest of equal atoms (parent) and splits
 
   struct Atom {
@@ -207,7 +211,7 @@ class GroupBuilder {
       (out ? reduced : kept).push_back(space[d]);
     }
     reduces_.push_back({m.node, space, kept, Flatten(reduced)});
-    if (a_.Reduce(m.node) == ReduceKind::kRow) group_.produced[y] = kept;
+    if (!IsTerminal(m.node)) group_.produced[y] = kept;
     return {};
   }
 
@@ -266,7 +270,7 @@ class GroupBuilder {
   Status CheckReductions(const std::set<int>& full) {
     bool any_row = false;
     for (const Reduction& r : reduces_) {
-      if (a_.Reduce(r.node) != ReduceKind::kRow) continue;
+      if (IsTerminal(r.node)) continue;
       if (SetOf(Flatten(r.space)) != full) return Unfit("a reduction of a reduced value");
       if (any_row && SetOf(r.reduced) != SetOf(group_.row_atoms)) {
         return Unfit("reductions over different axes");
@@ -280,7 +284,7 @@ class GroupBuilder {
     const std::set<int> row_axes = SetOf(group_.row_atoms);
     std::optional<std::set<int>> kept;
     for (const Reduction& r : reduces_) {
-      if (a_.Reduce(r.node) != ReduceKind::kTerminal) continue;
+      if (!IsTerminal(r.node)) continue;
       group_.has_terminal = true;
       const std::set<int> space = SetOf(Flatten(r.space)), keeps = SetOf(Flatten(r.kept));
       if (space != full && !(any_row && space == row && keeps.empty()))
@@ -310,7 +314,7 @@ class GroupBuilder {
     for (int& a : group_.row_atoms) a = number.at(a);
     std::sort(group_.row_atoms.begin(), group_.row_atoms.end());
     for (const Reduction& r : reduces_) {
-      if (a_.Reduce(r.node) == ReduceKind::kRow) continue;
+      if (!IsTerminal(r.node)) continue;
       ValueAtoms kept = r.kept;
       apply(kept);
       group_.produced[a_.function().node(r.node).outputs[0]] = std::move(kept);
@@ -329,7 +333,72 @@ class GroupBuilder {
 }  // namespace
 
 Result<Group> BuildGroup(const Analysis& analysis, std::vector<Member> members) {
-  return GroupBuilder(analysis, std::move(members)).Run();
+  return GroupBuilder(analysis, std::move(members), false).Run();
+}
+
+int64_t Chunks(int64_t elements, int64_t rows) {
+  return std::max<int64_t>(1, std::min({int64_t{64}, elements / 32768, rows / 16}));
+}
+
+namespace {
+
+// Is v read by members alone, through views or not?
+bool StaysInside(const Analysis& a, ValueId v, const std::set<NodeId>& members) {
+  for (const ir::FunctionResult& r : a.function().results())
+    if (r.value == v) return false;
+  for (NodeId user : a.Users(v)) {
+    const Node& node = a.function().node(user);
+    if (KindOf(node) == NodeKind::kView ? !StaysInside(a, node.outputs[0], members)
+                                        : members.count(user) == 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<Group> JoinStages(const Analysis& a, const Group& first, const Group& finish) {
+  constexpr int64_t kManyColumns = 4096;  // enough for the tasks of one stage
+  constexpr int64_t kFewRows = 64;
+  const ir::Function& f = a.function();
+  if (first.has_row) return InvalidArgument("has reductions along rows, too");
+  int64_t all = 1;
+  for (int64_t e : first.extents) all *= e;
+  std::set<NodeId> nodes;
+  for (const Member& m : first.members) nodes.insert(m.node);
+  std::vector<Member> members = first.members;
+  for (const Member& m : first.members) {
+    const ValueId y = f.node(m.node).outputs[0];
+    if (f.node(m.node).op->name != "reduce") {
+      // Its other readers would need it in memory; a joined kernel stores sums only.
+      if (!StaysInside(a, y, nodes)) return InvalidArgument("stores values of all rows");
+      continue;
+    }
+    const int64_t columns = f.type(y).elements();
+    if (columns <= 1) return InvalidArgument("a single sum");
+    const int64_t rows = all / columns;
+    if (Chunks(all, rows) > 1 && (columns < kManyColumns || rows > kFewRows)) {
+      return InvalidArgument("many rows are summed by more tasks in two stages");
+    }
+    if (std::find(finish.members.begin(), finish.members.end(), Member{m.node, true}) ==
+        finish.members.end()) {
+      return InvalidArgument("sums are combined in two places");
+    }
+  }
+  // Draws are counted along a row of the nest that the column form does not walk.
+  for (const Member& m : members) {
+    for (ValueId v : f.node(m.node).inputs) {
+      const Node* producer = a.Producer(a.Base(v));
+      if (producer != nullptr && producer->op->name == "random_uniform") {
+        return InvalidArgument("reads random numbers");
+      }
+    }
+  }
+  for (const Member& m : finish.members) {
+    if (!m.finish) members.push_back(m);
+  }
+  return GroupBuilder(a, std::move(members), true).Run();
 }
 
 }  // namespace hyper::lower

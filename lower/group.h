@@ -35,11 +35,21 @@ struct Group {
   bool has_row = false;
   bool has_terminal = false;
   bool has_finish = false;
+  bool joined = false;  // "terminal" reductions are complete here, per column; row_atoms are theirs
   AtomList all() const;
 };
 
 // Fails with the reason why the members do not share a space.
 Result<Group> BuildGroup(const Analysis& analysis, std::vector<Member> members);
+
+// Chunks of rows that a reduction over rows is cut into: enough for many threads, partial sums
+// below 1/16 of what is read. Depends on shapes only.
+int64_t Chunks(int64_t elements, int64_t rows);
+
+// Both stages of the reductions over rows in `first` as one group that walks all rows per column:
+// no partial sums. `finish`: the group that combines them. Fails with the reason where two stages
+// are needed or better.
+Result<Group> JoinStages(const Analysis& analysis, const Group& first, const Group& finish);
 
 // Atoms of the value behind the view nodes, from the atoms of the base; used to place the side
 // inputs of recomputed nodes. Atoms must already be fine enough.

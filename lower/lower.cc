@@ -5,6 +5,7 @@
 #include "ir/op_def.h"
 #include "lower/decompose.h"
 #include "lower/lowering.h"
+#include "lower/traffic.h"
 #include "lower/view.h"
 
 namespace hyper::lower {
@@ -32,6 +33,7 @@ Result<LoweredFunction> FunctionLowering::Run(std::string name) {
   if (options_.reference_kernels) {
     HYPER_RETURN_IF_ERROR(RunReferenceMode());
     HYPER_RETURN_IF_ERROR(FinishResults());
+    AccountTraffic(roots_.all(), &out_);
     return std::move(out_);
   }
   for (NodeId id : f_.order()) {
@@ -55,9 +57,17 @@ Result<LoweredFunction> FunctionLowering::Run(std::string name) {
   for (size_t c = 0; c < clusters.clusters.size(); ++c) {
     at_ = static_cast<int>(c);
     const Cluster& cluster = clusters.clusters[c];
+    const size_t before = out_.ops.size();
     HYPER_RETURN_IF_ERROR(cluster.fused() ? EmitFused(cluster) : EmitSingle(cluster.op));
+    // Both stages of a reduction are one group, as are a kernel and the copies it needs.
+    int group = static_cast<int>(c) + 1;
+    for (const Member& m : cluster.group.members) {
+      if (m.finish) group = part_[I(m.node)] + 1;
+    }
+    for (size_t i = before; i < out_.ops.size(); ++i) out_.ops[i].group = group;
   }
   HYPER_RETURN_IF_ERROR(FinishResults());
+  AccountTraffic(roots_.all(), &out_);
   return std::move(out_);
 }
 

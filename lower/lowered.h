@@ -5,6 +5,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -17,9 +19,9 @@ namespace hyper::lower {
 
 // Where one operand's elements lie inside its root buffer, in elements of its dtype.
 struct View {
-  ir::TensorType type;   // logical dims of this operand
-  ir::Dims strides;      // one per dim; 0 where broadcast
-  int64_t offset = 0;    // of logical element (0,..,0)
+  ir::TensorType type;  // logical dims of this operand
+  ir::Dims strides;     // one per dim; 0 where broadcast
+  int64_t offset = 0;   // of logical element (0,..,0)
   bool operator==(const View&) const = default;
 };
 
@@ -31,7 +33,12 @@ struct RootId {
 
 // Storage classes in the order in which they lie in the arena.
 enum class Storage : uint8_t {
-  kParameter, kGradient, kOptimizer, kFrozen, kState, kStatistic,
+  kParameter,
+  kGradient,
+  kOptimizer,
+  kFrozen,
+  kState,
+  kStatistic,
   kInput,      // data of one micro-batch
   kScalar,     // runtime scalars, rng key
   kConstant,   // tensors known at compile time, filled at load
@@ -40,7 +47,7 @@ enum class Storage : uint8_t {
 };
 
 struct Root {
-  std::string name;          // logical name for arguments, source tensor or "%v" otherwise
+  std::string name;  // logical name for arguments, source tensor or "%v" otherwise
   Storage storage = Storage::kTemporary;
   ir::DType dtype = ir::DType::kF32;
   int64_t elements = 0;      // dense size of the buffer
@@ -52,10 +59,10 @@ struct Root {
 
 enum class Access : uint8_t {
   kRead,
-  kWrite,        // overwrites all of its view
-  kAccumulate,   // adds to what is there
-  kReadWrite,    // in-place update
-  kWorkspace,    // scratch, content undefined before and after
+  kWrite,       // overwrites all of its view
+  kAccumulate,  // adds to what is there
+  kReadWrite,   // in-place update
+  kWorkspace,   // scratch, content undefined before and after
 };
 
 struct Operand {
@@ -75,9 +82,9 @@ struct LibraryKernel {
 // A fused group: a tiny Function whose arguments are the read operands and whose results are the
 // written ones, in operand order; the emitter turns it and the views into one loop nest.
 struct GeneratedKernel {
-  std::string form;          // "map", "reduce", "row", ... chooses the emitter's template
+  std::string form;  // "map", "reduce", "row", ... chooses the emitter's template
   ir::Function body{"kernel"};
-  int64_t lower_bound_bytes = 0;  // unavoidable traffic of the group
+  int64_t lower_bound_bytes = 0;  // this call's part of its group's unavoidable traffic (traffic.h)
 };
 
 struct ReferenceKernel {
@@ -99,13 +106,14 @@ struct LoweredOp {
   std::string source;             // source node names, '+'-joined for fused groups
   ir::Role role = ir::Role::kForward;
   double flops = 0;
-  int64_t bytes_moved = 0;        // what the kernel reads and writes
+  int64_t bytes_moved = 0;  // what the kernel reads and writes
+  int group = 0;            // generated kernels: fused group, from 1 in each function
 };
 
 struct LoweredFunction {
-  std::string name;               // count, step_first, step_next, stat_weight, grad_norm, update, eval
-  std::vector<LoweredOp> ops;     // execution order
-  struct Named {                  // results in the module's order
+  std::string name;            // count, step_first, step_next, stat_weight, grad_norm, update, eval
+  std::vector<LoweredOp> ops;  // execution order
+  struct Named {               // results in the module's order
     std::string name;
     Operand operand;
   };
@@ -115,24 +123,32 @@ struct LoweredFunction {
 
 struct LoweredModule {
   std::string name;
-  std::vector<Root> roots;        // shared by all functions (arguments) or local to one
+  std::vector<Root> roots;  // shared by all functions (arguments) or local to one
   std::vector<LoweredFunction> functions;
   // Parameters in storage order: the order in which gradients become ready in backward.
   std::vector<std::string> parameter_order;
-  ir::Module source;              // for the bundle's text form
+  ir::Module source;  // for the bundle's text form
 };
 
+// Bytes of workspace that a library kernel needs at most on the target. `operands`: those of the
+// call without the workspace; pure.
+using WorkspaceQuery =
+    std::function<Result<int64_t>(const LibraryKernel& kernel, std::span<const Operand> operands)>;
+
 struct LowerOptions {
-  bool reference_kernels = false;   // one reference call per op, no fusion (the oracle)
-  int64_t vector_bytes = 64;        // alignment the emitter may assume for dense roots
+  bool reference_kernels = false;  // one reference call per op, no fusion (the oracle)
+  int64_t vector_bytes = 64;       // alignment the emitter may assume for dense roots
+  // Empty: library kernels get no workspace; loading refuses such a program where one is needed.
+  WorkspaceQuery workspace;
 };
 
 // Contracts of library kernels, operand order:
 //   onednn.matmul (dot)                 a, b, y
 //   onednn.conv                         conv: x, w, y; conv_grad_input: g, w, dx;
 //                                       conv_grad_weight: g, x, dw
-// The library's scratch memory is the runtime's (one block per executor, sized at load).
-// Update ops (sgd, momentum, adam, running_update, ...) are generated kernels of form "map".
+// A workspace, where the kernel needs one, is the last operand: bytes (u8) of a temporary of its
+// own that lives for this call only. Update ops (sgd, momentum, adam, running_update, ...) are
+// generated kernels of form "map".
 Result<LoweredModule> Lower(const ir::Module& module, const LowerOptions& options);
 
 }  // namespace hyper::lower

@@ -29,6 +29,7 @@ class RootTable {
   Root& operator[](RootId id) { return roots_[static_cast<size_t>(id.index)]; }
   const Root& operator[](RootId id) const { return roots_[static_cast<size_t>(id.index)]; }
   int size() const { return static_cast<int>(roots_.size()); }
+  const std::vector<Root>& all() const { return roots_; }
   Result<RootId> Argument(const ir::Argument& argument, const ir::TensorType& type);
   RootId Constant(const ir::HostTensor& value);
 
@@ -79,6 +80,8 @@ class FunctionLowering {
   Status EmitReference(ir::NodeId id);
   Status RunReferenceMode();
   void AddOp(LoweredOp op, const ir::Node& node);
+  // AddOp of a library kernel, with the workspace that the target asks for.
+  Status AddLibraryOp(LoweredOp op, const ir::Node& node);
   Operand Out(ir::ValueId v, const Place& place) const;
 
   static size_t I(ir::ValueId v) { return static_cast<size_t>(v.index); }

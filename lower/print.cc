@@ -56,11 +56,16 @@ std::string Print(const LoweredModule& module, const LoweredFunction& function) 
       text += (i == 0 ? " " : ", ") + Text(module, op.operands[i]);
     }
     if (!body.empty()) text += " {" + body + " }";
+    if (const auto* g = std::get_if<GeneratedKernel>(&op.kernel)) {
+      text +=
+          fmt::format(" group {}: {} of {} bytes", op.group, op.bytes_moved, g->lower_bound_bytes);
+    }
     text += "\n";
   }
   for (const LoweredFunction::Named& r : function.results) {
     text += fmt::format("  result {} {}\n", r.name, Text(module, r.operand));
   }
+  for (const std::string& u : function.unfused) text += fmt::format("  unfused {}\n", u);
   return text;
 }
 

@@ -97,6 +97,20 @@ void FunctionLowering::AddOp(LoweredOp op, const Node& node) {
   out_.ops.push_back(std::move(op));
 }
 
+Status FunctionLowering::AddLibraryOp(LoweredOp op, const Node& node) {
+  if (options_.workspace) {
+    HYPER_ASSIGN_OR_RETURN(const int64_t bytes,
+                           options_.workspace(std::get<LibraryKernel>(op.kernel), op.operands));
+    if (bytes > 0) {
+      const ir::TensorType type{ir::DType::kU8, {bytes}};
+      const Place place = NewRoot(type, DenseView(type), "%workspace");
+      op.operands.push_back({place.root, place.view, Access::kWorkspace});
+    }
+  }
+  AddOp(std::move(op), node);
+  return {};
+}
+
 Status FunctionLowering::EmitSingle(NodeId id) {
   const Node& node = f_.node(id);
   const std::string_view op = node.op->name;
@@ -164,7 +178,7 @@ Status FunctionLowering::EmitDot(const Node& node) {
   LoweredOp op;
   op.kernel = LibraryKernel{"onednn.matmul", "dot", node.attributes};
   op.operands = {Read(pa), Read(pb), Out(out, target)};
-  AddOp(std::move(op), node);
+  HYPER_RETURN_IF_ERROR(AddLibraryOp(std::move(op), node));
   if (!direct) EmitCopy(target, py);
   return {};
 }
@@ -209,7 +223,7 @@ Status FunctionLowering::EmitConv(const Node& node) {
   LoweredOp op;
   op.kernel = LibraryKernel{"onednn.conv", std::string(name), node.attributes};
   op.operands = std::move(operands);
-  AddOp(std::move(op), node);
+  HYPER_RETURN_IF_ERROR(AddLibraryOp(std::move(op), node));
   if (!direct) EmitCopy(target, place);
   return {};
 }

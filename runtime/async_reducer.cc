@@ -1,6 +1,5 @@
 #include "runtime/async_reducer.h"
 
-#include <algorithm>
 #include <chrono>
 
 namespace hyper::runtime {
@@ -27,7 +26,8 @@ AsyncReducer::~AsyncReducer() {
   if (thread_.joinable()) thread_.join();
 }
 
-void AsyncReducer::Start(int bucket, void* data, int64_t elements, ir::DType dtype) {
+void AsyncReducer::Start(int bucket, void* data, int64_t elements, ir::DType dtype,
+                         int64_t ready_ns) {
   if (!thread_.joinable()) return;  // one rank: the sum is there already
   {
     const std::lock_guard lock(mutex_);
@@ -38,7 +38,8 @@ void AsyncReducer::Start(int bucket, void* data, int64_t elements, ir::DType dty
       fresh_ = false;
     }
     jobs_.push_back({data, elements, dtype});
-    records_.push_back({bucket, elements * ir::DTypeBytes(dtype), SteadyNanoseconds(), 0, 0});
+    records_.push_back(
+        {bucket, elements * ir::DTypeBytes(dtype), ready_ns, SteadyNanoseconds(), 0, 0});
   }
   changed_.notify_all();
 }
@@ -77,17 +78,11 @@ void AsyncReducer::Loop() {
 }
 
 OverlapFigures MeasureOverlap(std::span<const ReduceRecord> records, int64_t backward_end_ns) {
-  OverlapFigures figures;
-  int64_t free_at = 0;
+  std::vector<simulate::ReduceTimes> times;
   for (const ReduceRecord& record : records) {
-    const int64_t duration = record.end_ns - record.begin_ns;
-    figures.reduce += duration;
-    figures.hidden += std::clamp<int64_t>(backward_end_ns - record.begin_ns, 0, duration);
-    const int64_t best_begin = std::max(free_at, record.queued_ns);
-    free_at = best_begin + duration;
-    figures.coverable += std::clamp<int64_t>(backward_end_ns - best_begin, 0, duration);
+    times.push_back({record.ready_ns, record.begin_ns, record.end_ns});
   }
-  return figures;
+  return simulate::MeasureOverlap(times, backward_end_ns);
 }
 
 }  // namespace hyper::runtime

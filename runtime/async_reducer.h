@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "runtime/communicator.h"
+#include "simulate/overlap.h"
 
 namespace hyper::runtime {
 
@@ -21,6 +22,7 @@ namespace hyper::runtime {
 struct ReduceRecord {
   int bucket = 0;
   int64_t bytes = 0;
+  int64_t ready_ns = 0;  // the bucket's gradients were complete
   int64_t queued_ns = 0;
   int64_t begin_ns = 0;
   int64_t end_ns = 0;
@@ -36,9 +38,9 @@ class AsyncReducer {
   AsyncReducer(const AsyncReducer&) = delete;
   AsyncReducer& operator=(const AsyncReducer&) = delete;
 
-  // Queues an in-place sum over ranks; `data` must not be touched until Wait returns. Errors
-  // surface in Wait.
-  void Start(int bucket, void* data, int64_t elements, ir::DType dtype);
+  // Queues an in-place sum over ranks of what was complete at `ready_ns`; `data` must not be
+  // touched until Wait returns. Errors surface in Wait.
+  void Start(int bucket, void* data, int64_t elements, ir::DType dtype, int64_t ready_ns);
   // Until all queued sums are done; the first error otherwise. After an error nothing is reduced
   // any more.
   Status Wait();
@@ -56,23 +58,17 @@ class AsyncReducer {
   Communicator* communicator_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Job> jobs_;              // guarded by mutex_, as the following
+  std::vector<Job> jobs_;  // guarded by mutex_, as the following
   std::vector<ReduceRecord> records_;
   size_t done_ = 0;
-  bool fresh_ = true;                  // the next Start begins a new list
+  bool fresh_ = true;  // the next Start begins a new list
   bool stop_ = false;
   Status status_;
   std::thread thread_;
 };
 
-// How much of the reduce time was hidden behind backward, in nanoseconds.
-struct OverlapFigures {
-  int64_t reduce = 0;     // sum of all reduces
-  int64_t hidden = 0;     // of that, before backward ended
-  // What could be hidden: the same reduces, each begun as soon as its bucket was queued and the one
-  // before it was done, up to the end of backward.
-  int64_t coverable = 0;
-};
+// How much of the reduce time was hidden behind backward.
+using simulate::OverlapFigures;
 OverlapFigures MeasureOverlap(std::span<const ReduceRecord> records, int64_t backward_end_ns);
 
 }  // namespace hyper::runtime

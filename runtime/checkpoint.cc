@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "runtime/program_io.h"
 #include "runtime/safetensors.h"
 
@@ -219,14 +220,17 @@ Result<LoadedCheckpoint> Load(FileSystem* fs, const std::string& path, bool with
   if (names.empty()) return NotFound(fmt::format("'{}' holds no checkpoint", path));
   Status first;
   std::vector<std::string> notes;
+  std::vector<int64_t> damaged;
   for (const std::string& name : names) {
     Result<LoadedCheckpoint> loaded = TryFolder(fs, JoinPath(path, name), with_optimizer);
     if (loaded.ok()) {
       loaded->notes = std::move(notes);
+      loaded->damaged = std::move(damaged);
       return loaded;
     }
     if (first.ok()) first = loaded.status();
     notes.push_back(loaded.status().message());
+    damaged.push_back(StepOfName(name));
   }
   return first;
 }
@@ -249,6 +253,34 @@ Status CheckFits(const NamedTensors& tensors, const program::Slot& slot, const s
 }
 
 }  // namespace
+
+std::string CheckpointPath(const std::string& folder, int64_t step) {
+  return JoinPath(folder, FolderName(step));
+}
+
+Result<std::vector<int64_t>> CheckpointSteps(FileSystem* fs, const std::string& folder) {
+  std::vector<int64_t> steps;
+  if (!fs->Exists(folder)) return steps;
+  HYPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->List(folder));
+  for (const std::string& name : names) {
+    if (const int64_t step = StepOfName(name); step >= 0) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+Status RemoveCheckpointsAfter(FileSystem* fs, const std::string& folder, int64_t step) {
+  if (!fs->Exists(folder)) return Status::Ok();
+  HYPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->List(folder));
+  // First what names one of them. Without it the highest step that is left is the newest.
+  HYPER_RETURN_IF_ERROR(fs->RemoveAll(JoinPath(folder, kLatest)));
+  for (const std::string& name : names) {
+    const bool left = name.ends_with(".tmp") || name.ends_with(".old");
+    const std::string whole = left ? name.substr(0, name.size() - 4) : name;
+    if (StepOfName(whole) > step) HYPER_RETURN_IF_ERROR(fs->RemoveAll(JoinPath(folder, name)));
+  }
+  return Status::Ok();
+}
 
 Result<std::string> SaveCheckpoint(FileSystem* fs, const std::string& folder,
                                    const CheckpointInfo& info, const Executor& executor) {

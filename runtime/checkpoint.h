@@ -29,8 +29,18 @@ struct LoadedCheckpoint {
   std::string path;                // the folder that was read
   NamedTensors tensors;            // parameters, frozen weights, states by name
   NamedTensors optimizer;          // key "SLOT:PARAMETER"
-  std::vector<std::string> notes;  // damaged checkpoints that were passed over
+  std::vector<std::string> notes;  // damaged checkpoints that were passed over: why
+  std::vector<int64_t> damaged;    // and their steps
 };
+
+// The name that SaveCheckpoint gives the state after `step` steps.
+std::string CheckpointPath(const std::string& folder, int64_t step);
+
+// Steps of the checkpoints in `folder`, ascending; none without the folder.
+Result<std::vector<int64_t>> CheckpointSteps(FileSystem* fs, const std::string& folder);
+
+// Removes those above `step` (-1: all), and what interrupted saves of them left.
+Status RemoveCheckpointsAfter(FileSystem* fs, const std::string& folder, int64_t step);
 
 // Writes `folder`/step-N atomically, makes it the latest and returns its path. On an error what was
 // there before is untouched. Call on one rank, when no subprogram runs.

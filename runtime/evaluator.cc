@@ -47,7 +47,9 @@ Result<std::unique_ptr<Evaluator>> Evaluator::Create(Executor* executor, Communi
 Status Evaluator::FindParts(const RankTable& ranks) {
   const program::Program& program = executor_->program();
   if (!executor_->Has(kEval) || program.losses_size() == 0) {
-    return FailedPrecondition("the bundle has no loss to evaluate; compile with a 'train' block");
+    return FailedPrecondition(
+        "the bundle has no loss to evaluate: it was compiled without a 'train' block and runs "
+        "forward only, with --outputs DIR");
   }
   replicas_ = ranks.replicas();
   replica_ = ranks.place(communicator_->rank()).replica;

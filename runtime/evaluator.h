@@ -73,7 +73,7 @@ class Evaluator {
   bool mask_by_ignore_ = true;
   bool whole_micro_batches_ = false;  // some term cannot be split into samples
   bool count_labels_ = false;
-  const program::Operand* logits_ = nullptr;     // null: no accuracy
+  const program::Operand* logits_ = nullptr;  // null: no accuracy
   size_t accuracy_term_ = 0;
   int class_axis_ = 0;
   std::vector<std::byte> logits_buffer_;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <omp.h>
 
+#include "runtime/kernels/instruction_set.h"
 #include "runtime/kernels/kernels.h"
 #include "runtime/poison.h"
 
@@ -38,13 +39,18 @@ class ProgramExecutor : public Executor {
 
   Status Load(const codegen::BundleReader& bundle) {
     program_ = bundle.program();
+    HYPER_RETURN_IF_ERROR(CheckThreads());
+    if (UsesLibrary()) {
+      HYPER_RETURN_IF_ERROR(CapInstructionSet(bundle.manifest().cpu_features));
+    }
     HYPER_ASSIGN_OR_RETURN(arena_, Arena::Create(program_.arena_bytes()));
     HYPER_ASSIGN_OR_RETURN(library_, bundle.LoadKernels());
     HYPER_RETURN_IF_ERROR(LoadSlots(bundle));
     // The math library asks OpenMP for its team size on the calling thread.
     omp_set_num_threads(team_.size());
-    const PrepareContext context{arena_->data(), &team_, &scratch_, library_.get(),
-                                 options_.reference_kernels};
+    const PrepareContext context{arena_->data(),     &team_,
+                                 library_.get(),     options_.reference_kernels,
+                                 program_.threads(), &staging_bytes_};
     for (const program::SubProgram& sub : program_.subprograms()) {
       PreparedProgram prepared;
       prepared.program = &sub;
@@ -69,7 +75,7 @@ class ProgramExecutor : public Executor {
       }
       prepared_.emplace(sub.name(), std::move(prepared));
     }
-    return scratch_.Allocate();
+    return Status::Ok();
   }
 
   Status Run(const std::string& subprogram, const std::function<void(int)>& on_marker) override {
@@ -101,7 +107,7 @@ class ProgramExecutor : public Executor {
   const program::Program& program() const override { return program_; }
   char* arena() override { return arena_->data(); }
   int64_t arena_bytes() const override { return program_.arena_bytes(); }
-  int64_t scratch_bytes() const override { return scratch_.bytes(); }
+  int64_t staging_bytes() const override { return staging_bytes_; }
   const Team& team() const override { return team_; }
 
   const program::Slot* FindSlot(program::Storage storage, const std::string& name,
@@ -127,6 +133,25 @@ class ProgramExecutor : public Executor {
   }
 
  private:
+  // Workspaces of library kernels grow with the number of threads.
+  Status CheckThreads() const {
+    if (program_.threads() == 0 || team_.size() <= program_.threads()) return Status::Ok();
+    return ResourceExhausted(fmt::format(
+        "this rank would use {0} threads, the bundle's memory is planned for up to {1}: start with "
+        "--threads {1}, or compile again with --threads {0}",
+        team_.size(), program_.threads()));
+  }
+
+  bool UsesLibrary() const {
+    if (options_.reference_kernels) return false;
+    for (const program::SubProgram& sub : program_.subprograms()) {
+      for (const program::Instruction& instruction : sub.instructions()) {
+        if (instruction.has_library()) return true;
+      }
+    }
+    return false;
+  }
+
   Status LoadSlots(const codegen::BundleReader& bundle) {
     std::vector<std::byte> staging;
     for (const program::Slot& slot : program_.slots()) {
@@ -143,7 +168,7 @@ class ProgramExecutor : public Executor {
   Team team_;
   program::Program program_;
   std::unique_ptr<Arena> arena_;
-  Scratch scratch_;
+  int64_t staging_bytes_ = 0;
   std::unique_ptr<codegen::KernelLibrary> library_;
   std::map<std::string, PreparedProgram> prepared_;
   std::map<std::tuple<program::Storage, std::string, std::string>, const program::Slot*> slots_;

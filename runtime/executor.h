@@ -40,8 +40,8 @@ class PreparedKernel {
 
 struct ExecutorOptions {
   int threads = 1;
-  bool reference_kernels = false;   // run library calls by reference kernels too
-  bool poison = false;              // test mode: fill dead ranges and guards, check what is touched
+  bool reference_kernels = false;  // run library calls by reference kernels too
+  bool poison = false;             // test mode: fill dead ranges and guards, check what is touched
 };
 
 // Times of one instruction for traces; nanoseconds of a steady clock.
@@ -52,6 +52,9 @@ struct InstructionTime {
 
 class Executor {
  public:
+  // kResourceExhausted: more threads than the bundle is planned for, or a library kernel that needs
+  // more workspace here than planned; both with the numbers. kFailedPrecondition: this process's
+  // math library is fixed to another instruction set.
   static Result<std::unique_ptr<Executor>> Create(const codegen::BundleReader& bundle,
                                                   const ExecutorOptions& options);
   virtual ~Executor() = default;
@@ -71,14 +74,16 @@ class Executor {
                                         const std::string& slot = {}) const = 0;
   // Dense row-major copy out of / into a (possibly strided) place.
   virtual void ReadOperand(const program::Operand& place, std::span<std::byte> row_major) const = 0;
-  virtual void WriteOperand(const program::Operand& place, std::span<const std::byte> row_major) = 0;
+  virtual void WriteOperand(const program::Operand& place,
+                            std::span<const std::byte> row_major) = 0;
   // With a non-null sink, every instruction of the following runs is timed into it (resized to the
   // instruction count). Null stops it.
   virtual void SetTimeSink(std::vector<InstructionTime>* sink) = 0;
-  // Bytes of the scratch block that library kernels share, outside the arena.
-  virtual int64_t scratch_bytes() const { return 0; }
-  // Test mode (ExecutorOptions::poison): the largest extent of the temporary region that was really
-  // written, in bytes from its begin.
+  // Bytes that reference kernels keep beside the arena for operands that are not dense: 0 but for
+  // ExecutorOptions::reference_kernels.
+  virtual int64_t staging_bytes() const { return 0; }
+  // Test mode (ExecutorOptions::poison): the largest extent of the temporary region that was
+  // touched, in bytes from its begin: bytes really written, and workspaces by their size.
   virtual int64_t PoisonHighWater() const { return 0; }
 };
 

@@ -37,10 +37,14 @@ Result<std::unique_ptr<MetricsWriter>> MetricsWriter::Create(FileSystem* fs,
     HYPER_ASSIGN_OR_RETURN(const std::string text, fs->ReadAll(path, kMetricsLimit));
     kept = KeptLines(text, keep_until_step);
   }
-  HYPER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs->Create(path));
+  // A name of its own first: what is kept exists at every moment.
+  const std::string temporary = path + ".tmp";
+  HYPER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs->Create(temporary));
   if (!kept.empty()) {
     HYPER_RETURN_IF_ERROR(file->Append(std::as_bytes(std::span(kept.data(), kept.size()))));
   }
+  if (!kept.empty()) HYPER_RETURN_IF_ERROR(file->Sync());
+  HYPER_RETURN_IF_ERROR(fs->Rename(temporary, path));
   return std::unique_ptr<MetricsWriter>(new MetricsWriter(std::move(file)));
 }
 
@@ -59,7 +63,7 @@ Status MetricsWriter::Write(const StepReport& report) {
   return Flush();
 }
 
-Status MetricsWriter::Write(const EvalReport& report) {
+Status MetricsWriter::Write(const EvalReport& report, const std::string& checkpoint) {
   line_.clear();
   auto out = std::back_inserter(line_);
   fmt::format_to(out, R"({{"kind":"eval","step":{},"loss":)", report.step);
@@ -73,7 +77,8 @@ Status MetricsWriter::Write(const EvalReport& report) {
   } else {
     fmt::format_to(out, R"(,"accuracy":null)");
   }
-  fmt::format_to(out, R"(,"samples":{},"seconds":{:.3f}}})", report.samples, report.seconds);
+  fmt::format_to(out, R"(,"samples":{},"seconds":{:.3f},"checkpoint":{}}})", report.samples,
+                 report.seconds, checkpoint.empty() ? "null" : nlohmann::json(checkpoint).dump());
   return Flush();
 }
 

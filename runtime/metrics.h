@@ -1,8 +1,8 @@
-// metrics.jsonl: one JSON object a line.
+// metrics.jsonl and eval.jsonl: one JSON object a line; fields in docs/formats.md.
 //   {"kind":"step","step":1,"loss":2.3,"lr":0.1,"grad_norm":1.5,"clip_coef":1,"step_ms":8.1,
-//    "samples_per_s":3950.6}                      grad_norm is null where it is not computed
-//   {"kind":"eval","step":100,"loss":0.4,"accuracy":0.87,"samples":10000,"seconds":1.2}
-//                                                 accuracy is null where there are no classes
+//    "samples_per_s":3950.6}
+//   {"kind":"eval","step":100,"loss":0.4,"accuracy":0.87,"samples":10000,"seconds":1.2,
+//    "checkpoint":null}
 // Numbers are plain JSON numbers that read back to the same double.
 // Thread safety: none.
 #pragma once
@@ -20,13 +20,15 @@ namespace hyper::runtime {
 
 class MetricsWriter {
  public:
-  // Starts the file anew; records of steps up to `keep_until_step` of an existing file stay (a
-  // resumed run), lines that are no such records are dropped.
+  // Starts the file anew, in its place when it is complete; records of steps up to
+  // `keep_until_step` of an existing file stay (a resumed run), lines that are no such records are
+  // dropped.
   static Result<std::unique_ptr<MetricsWriter>> Create(FileSystem* fs, const std::string& path,
                                                        int64_t keep_until_step);
   // Does not allocate.
   Status Write(const StepReport& report);
-  Status Write(const EvalReport& report);
+  // `checkpoint`: whose values were evaluated; empty when they are those of the run, or initial.
+  Status Write(const EvalReport& report, const std::string& checkpoint = {});
   Status Close();
 
  private:

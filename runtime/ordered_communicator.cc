@@ -17,27 +17,10 @@ OrderedCommunicator::OrderedCommunicator(std::unique_ptr<Transport> transport,
                                          OrderedOptions options)
     : transport_(std::move(transport)), options_(options) {
   const size_t peers = static_cast<size_t>(size());
+  planned_sends_.reserve(2 * peers);
+  planned_receives_.reserve(2 * peers);
   sends_.reserve(2 * peers);
   receives_.reserve(2 * peers);
-}
-
-int64_t OrderedCommunicator::SegmentElements(int64_t element_bytes) const {
-  const int64_t chunk_bytes =
-      std::max(options_.segment_bytes / size(), std::max(options_.min_chunk_bytes, element_bytes));
-  return chunk_bytes / element_bytes * size();
-}
-
-OrderedCommunicator::Segment OrderedCommunicator::SegmentAt(int64_t index, int64_t elements,
-                                                            int64_t element_bytes) const {
-  const int64_t full = SegmentElements(element_bytes);
-  Segment segment;
-  segment.begin = index * full;
-  segment.count = std::min(full, elements - segment.begin);
-  // A short vector has few owners, so that the messages stay worth their latency.
-  const int64_t min_chunk = std::max<int64_t>(1, options_.min_chunk_bytes / element_bytes);
-  segment.chunk = std::max((segment.count + size() - 1) / size(), min_chunk);
-  segment.owners = static_cast<int>((segment.count + segment.chunk - 1) / segment.chunk);
-  return segment;
 }
 
 template <typename T>
@@ -70,58 +53,32 @@ Status OrderedCommunicator::AllReduce(void* data, int64_t elements, ir::DType dt
   if (size() == 1 || elements == 0) return Status::Ok();
   const int64_t width = ir::DTypeBytes(dtype);
   auto* const base = static_cast<std::byte*>(data);
-  const int64_t full = SegmentElements(width);
-  const int64_t segments = (elements + full - 1) / full;
+  const OrderedRounds rounds(size(), elements, width, options_);
   // Chunks start 64 bytes apart at least, so that every chunk is aligned for its type.
-  scratch_stride_ = (SegmentAt(0, elements, width).chunk * width + 63) / 64 * 64;
+  scratch_stride_ = (rounds.LargestChunk() * width + 63) / 64 * 64;
   const size_t scratch_bytes = static_cast<size_t>(scratch_stride_ * size());
   if (scratch_.size() < scratch_bytes) scratch_.resize(scratch_bytes);
 
-  const auto chunk_count = [](const Segment& segment, int owner) {
-    return std::min(segment.chunk, segment.count - owner * segment.chunk);
-  };
-  // Round k hands out the sums of segment k-1 together with the summands of segment k.
-  for (int64_t k = 0; k <= segments; ++k) {
+  for (int64_t k = 0; k < rounds.rounds(); ++k) {
+    rounds.Messages(k, rank(), &planned_sends_, &planned_receives_);
     sends_.clear();
     receives_.clear();
-    if (k > 0) {
-      const Segment done = SegmentAt(k - 1, elements, width);
-      for (int peer = 0; peer < size(); ++peer) {
-        if (peer == rank()) continue;
-        if (rank() < done.owners) {
-          sends_.push_back({peer, base + (done.begin + rank() * done.chunk) * width,
-                            chunk_count(done, rank()) * width});
-        }
-        if (peer < done.owners) {
-          receives_.push_back({peer, base + (done.begin + peer * done.chunk) * width,
-                               chunk_count(done, peer) * width});
-        }
-      }
+    for (const OrderedRounds::Message& m : planned_sends_) {
+      sends_.push_back({m.peer, base + m.chunk.begin * width, m.chunk.count * width});
     }
-    Segment next;
-    if (k < segments) {
-      next = SegmentAt(k, elements, width);
-      for (int peer = 0; peer < size(); ++peer) {
-        if (peer == rank()) continue;
-        if (peer < next.owners) {
-          sends_.push_back({peer, base + (next.begin + peer * next.chunk) * width,
-                            chunk_count(next, peer) * width});
-        }
-        if (rank() < next.owners) {
-          receives_.push_back(
-              {peer, scratch_.data() + peer * scratch_stride_, chunk_count(next, rank()) * width});
-        }
-      }
+    for (const OrderedRounds::Message& m : planned_receives_) {
+      std::byte* place =
+          m.summand ? scratch_.data() + m.peer * scratch_stride_ : base + m.chunk.begin * width;
+      receives_.push_back({m.peer, place, m.chunk.count * width});
     }
     HYPER_RETURN_IF_ERROR(transport_->Exchange(sends_, receives_));
-    if (k < segments && rank() < next.owners) {
-      std::byte* own = base + (next.begin + rank() * next.chunk) * width;
-      const int64_t count = chunk_count(next, rank());
-      switch (dtype) {
-        case ir::DType::kF32: CombineChunk(reinterpret_cast<float*>(own), count, operation); break;
-        case ir::DType::kF64: CombineChunk(reinterpret_cast<double*>(own), count, operation); break;
-        default: CombineChunk(reinterpret_cast<int64_t*>(own), count, operation);
-      }
+    const auto [begin, count] = rounds.Owned(k, rank());
+    if (count == 0) continue;
+    std::byte* own = base + begin * width;
+    switch (dtype) {
+      case ir::DType::kF32: CombineChunk(reinterpret_cast<float*>(own), count, operation); break;
+      case ir::DType::kF64: CombineChunk(reinterpret_cast<double*>(own), count, operation); break;
+      default: CombineChunk(reinterpret_cast<int64_t*>(own), count, operation);
     }
   }
   return Status::Ok();

@@ -9,16 +9,10 @@
 #include <vector>
 
 #include "runtime/communicator.h"
+#include "runtime/ordered_rounds.h"
 #include "runtime/transport.h"
 
 namespace hyper::runtime {
-
-struct OrderedOptions {
-  // Bytes of the vector in flight at once; the scratch memory of a rank is at most this (more only
-  // where `ranks * min_chunk` is larger).
-  int64_t segment_bytes = 4 << 20;
-  int64_t min_chunk_bytes = 4 << 10;
-};
 
 class OrderedCommunicator final : public Communicator {
  public:
@@ -34,14 +28,6 @@ class OrderedCommunicator final : public Communicator {
 
  private:
   enum class Operation { kSum, kMax };
-  struct Segment {
-    int64_t begin = 0;   // elements
-    int64_t count = 0;
-    int64_t chunk = 0;   // elements owned by each of the first `owners` ranks
-    int owners = 0;
-  };
-  Segment SegmentAt(int64_t index, int64_t elements, int64_t element_bytes) const;
-  int64_t SegmentElements(int64_t element_bytes) const;
   Status AllReduce(void* data, int64_t elements, ir::DType dtype, Operation operation);
   template <typename T>
   void CombineChunk(T* own, int64_t count, Operation operation);
@@ -50,6 +36,8 @@ class OrderedCommunicator final : public Communicator {
   OrderedOptions options_;
   std::vector<std::byte> scratch_;  // one chunk per rank
   int64_t scratch_stride_ = 0;      // bytes between the chunks of two ranks
+  std::vector<OrderedRounds::Message> planned_sends_;
+  std::vector<OrderedRounds::Message> planned_receives_;
   std::vector<Outgoing> sends_;
   std::vector<Incoming> receives_;
 };

@@ -86,6 +86,7 @@ PoisonGuard::PoisonGuard(const program::Program& program, const program::SubProg
   const size_t count = static_cast<size_t>(sub.instructions_size());
   untouched_.resize(count);
   dead_after_.resize(count);
+  workspace_end_.assign(count, 0);
   RangeSet live;
   for (size_t i = count; i-- > 0;) {
     const auto& operands = sub.instructions(static_cast<int>(i)).operands();
@@ -102,6 +103,9 @@ PoisonGuard::PoisonGuard(const program::Program& program, const program::SubProg
     }
     RangeSet touched = live;
     for (const program::Operand& operand : operands) {
+      if (is_temporary(operand) && operand.access() == program::WORKSPACE) {
+        workspace_end_[i] = std::max(workspace_end_[i], operand.end() - base);
+      }
       if (is_temporary(operand) && IsWritten(operand)) {
         touched.Add(operand.begin() - base, operand.end() - base);
       }
@@ -125,6 +129,7 @@ Status PoisonGuard::After(int instruction) {
                       instruction, sub_.instructions(instruction).source(), wrong - region_));
     }
   }
+  high_water_ = std::max(high_water_, workspace_end_[index]);
   int64_t top = bytes_;
   while (top > high_water_ && IsPoison(region_[top - 1])) --top;
   high_water_ = std::max(high_water_, top);

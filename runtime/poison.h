@@ -37,15 +37,18 @@ class PoisonGuard {
 
   void Begin();                   // paints the whole temporary region
   Status After(int instruction);  // kInternal naming the instruction and the first wrong byte
-  // Largest end of a byte really written, relative to the region's begin, over all runs.
+  // Largest end of what was touched, relative to the region's begin, over all runs: bytes really
+  // written, and workspaces by their size, since how much of one a kernel uses depends on the
+  // number of threads.
   int64_t high_water() const { return high_water_; }
 
  private:
   const program::SubProgram& sub_;
   char* region_ = nullptr;
   int64_t bytes_ = 0;
-  std::vector<RangeSet> untouched_;   // per instruction: must still hold the pattern after it
-  std::vector<RangeSet> dead_after_;  // per instruction: painted after it
+  std::vector<RangeSet> untouched_;     // per instruction: must still hold the pattern after it
+  std::vector<RangeSet> dead_after_;    // per instruction: painted after it
+  std::vector<int64_t> workspace_end_;  // per instruction, 0: none
   int64_t high_water_ = 0;
 };
 

@@ -37,10 +37,20 @@ std::vector<const program::Slot*> InputSlotsOf(const program::Program& program) 
 std::map<std::string, LabelRange> LabelRangesOf(const program::Program& program) {
   std::map<std::string, LabelRange> ranges;
   for (const program::LossTerm& term : program.losses()) {
+    if (term.unit_targets() && !term.labels().empty()) {
+      LabelRange range;
+      range.unit = true;
+      ranges.emplace(term.labels(), range);
+    }
     if (!IsCrossEntropy(term)) continue;
     LabelRange range{term.classes(), {}};
     if (term.has_ignore()) range.ignore_index = term.ignore_index();
-    ranges[term.labels()] = range;
+    range.class_axis = term.class_axis();
+    const auto [it, fresh] = ranges.emplace(term.labels(), range);
+    if (fresh) continue;
+    // Labels of several terms have to suit all of them.
+    it->second.classes = std::min(it->second.classes, range.classes);
+    if (it->second.ignore_index != range.ignore_index) it->second.ignore_index.reset();
   }
   // A label that is an index too has to suit both.
   for (const program::IndexInput& input : program.index_inputs()) {

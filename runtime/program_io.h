@@ -30,8 +30,7 @@ std::vector<const program::Slot*> InputSlotsOf(const program::Program& program);
 // Values that cross-entropy labels and inputs that are indices may have.
 std::map<std::string, LabelRange> LabelRangesOf(const program::Program& program);
 
-const program::SubProgram* FindSubProgram(const program::Program& program,
-                                          const std::string& name);
+const program::SubProgram* FindSubProgram(const program::Program& program, const std::string& name);
 // Result `name` of the subprogram, or null.
 const program::Operand* FindResult(const program::Program& program, const std::string& subprogram,
                                    const std::string& name);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <map>
 #include <vector>
 
@@ -58,6 +59,8 @@ class TextReporter final : public Reporter {
  public:
   TextReporter(std::function<void(std::string_view)> write, TextReporterOptions options)
       : write_(std::move(write)), options_(std::move(options)) {}
+  // What others print next begins on a line of its own.
+  ~TextReporter() override { EndBar(); }
 
   void OnStart(const StartInfo& info) override {
     info_ = info;
@@ -126,7 +129,9 @@ std::string FormatStart(const StartInfo& info) {
     text += fmt::format("batch       {} x {} x {} = {} samples per step\n", info.micro_batch,
                         Plural(info.micro_batches, "micro-batch"), Plural(info.replicas, "replica"),
                         info.micro_batch * info.micro_batches * info.replicas);
-    text += fmt::format("steps       {} to {}\n", info.first_step + 1, info.steps);
+    text += info.steps > info.first_step
+                ? fmt::format("steps       {} to {}\n", info.first_step + 1, info.steps)
+                : "steps       none\n";
   } else {
     text +=
         fmt::format("batch       {} x {}\n", info.micro_batch, Plural(info.replicas, "replica"));
@@ -134,10 +139,16 @@ std::string FormatStart(const StartInfo& info) {
   text += fmt::format("parameters  {} trained in {}, {} frozen in {}\n",
                       Grouped(info.trained_parameters), Plural(info.trained_tensors, "tensor"),
                       Grouped(info.frozen_parameters), Plural(info.frozen_tensors, "tensor"));
-  if (info.train_samples > 0 || info.eval_samples > 0) {
-    text += fmt::format("data        {} samples to train on, {} held out\n",
-                        Grouped(info.train_samples), Grouped(info.eval_samples));
+  if (!info.checkpoint.empty()) {
+    text += fmt::format("start       step {} from {}\n", info.first_step, info.checkpoint);
   }
+  std::vector<std::string> data;
+  if (info.training) data.push_back(Grouped(info.train_samples) + " samples to train on");
+  if (info.eval_samples > 0) {
+    data.push_back(fmt::format("{} {}", Grouped(info.eval_samples),
+                               info.training ? "held out" : "held-out samples"));
+  }
+  if (!data.empty()) text += fmt::format("data        {}\n", Join(data, ", "));
   text += fmt::format("ranks       {} on {}\n", info.hosts.size(), FormatHosts(info));
   text += fmt::format("threads     {} per rank\n", FormatThreads(info));
   text += fmt::format("memory      {} per rank\n", FormatBytes(info.arena_bytes));
@@ -153,7 +164,8 @@ std::string FormatStep(const StepReport& report, int64_t steps) {
 
 std::string FormatEval(const EvalReport& report) {
   return fmt::format(
-      "step {}: evaluation loss {:.5g}{} on {} samples in {:.3g} s", report.step, report.loss,
+      "step {}: evaluation loss {}{} on {} samples in {:.3g} s", report.step,
+      std::isnan(report.loss) ? "nan" : fmt::format("{:.5g}", report.loss),
       report.accuracy ? fmt::format(", accuracy {:.2f} %", 100 * *report.accuracy) : "",
       report.samples, report.seconds);
 }

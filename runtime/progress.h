@@ -26,9 +26,9 @@ std::string FormatBar(const StepReport& report, int64_t first_step, int64_t step
 
 struct TextReporterOptions {
   bool terminal = false;
-  std::function<int()> width;         // columns of the terminal; empty: 80
-  int64_t log_every = 0;              // steps between plain lines; 0: as StartInfo says
-  std::function<double()> clock;      // seconds, for redraws and time left; empty: a steady clock
+  std::function<int()> width;     // columns of the terminal; empty: 80
+  int64_t log_every = 0;          // steps between plain lines; 0: as StartInfo says
+  std::function<double()> clock;  // seconds, for redraws and time left; empty: a steady clock
   double redraw_seconds = 0.1;
 };
 

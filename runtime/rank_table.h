@@ -12,7 +12,7 @@ namespace hyper::runtime {
 
 struct RankPlace {
   std::string model;
-  std::string module;            // empty: the model's only one
+  std::string module;  // empty: the model's only one
   int replica = 0;
   std::vector<int> coordinates;  // in the compiled mesh, outermost axis first; empty: one position
 };

@@ -6,8 +6,9 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <openssl/evp.h>
 #include <nlohmann/json.hpp>
+
+#include "base/sha256.h"
 
 namespace hyper::runtime {
 namespace {
@@ -34,27 +35,6 @@ std::optional<ir::DType> FromName(std::string_view text) {
   }
   return std::nullopt;
 }
-
-// SHA-256 over pieces.
-class Hasher {
- public:
-  Hasher() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-    HYPER_CHECK(EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1, "SHA-256");
-  }
-  void Add(std::span<const std::byte> data) {
-    HYPER_CHECK(EVP_DigestUpdate(context_.get(), data.data(), data.size()) == 1, "SHA-256");
-  }
-  std::string Hex() {
-    unsigned char digest[32];
-    HYPER_CHECK(EVP_DigestFinal_ex(context_.get(), digest, nullptr) == 1, "SHA-256");
-    std::string text;
-    for (const unsigned char byte : digest) text += fmt::format("{:02x}", byte);
-    return text;
-  }
-
- private:
-  std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
 
 // One header entry; empty when it does not describe bytes of the `data_bytes` that follow.
 std::optional<std::pair<ir::TensorType, int64_t>> ParseEntry(const Json& entry,
@@ -103,9 +83,9 @@ Result<WrittenFile> WriteSafetensors(FileSystem* fs, const std::string& path,
   text.resize((text.size() + 7) / 8 * 8, ' ');
   const uint64_t length = text.size();
   HYPER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->Create(path));
-  Hasher hasher;
+  Sha256 hash;
   const auto append = [&](std::span<const std::byte> data) {
-    hasher.Add(data);
+    hash.Update(data);
     return file->Append(data);
   };
   HYPER_RETURN_IF_ERROR(append(std::as_bytes(std::span(&length, 1))));
@@ -118,7 +98,7 @@ Result<WrittenFile> WriteSafetensors(FileSystem* fs, const std::string& path,
   }
   HYPER_RETURN_IF_ERROR(file->Sync());
   HYPER_RETURN_IF_ERROR(file->Close());
-  return WrittenFile{static_cast<int64_t>(8 + text.size()) + offset, hasher.Hex()};
+  return WrittenFile{static_cast<int64_t>(8 + text.size()) + offset, hash.FinishHex()};
 }
 
 Result<std::map<std::string, ir::HostTensor>> ParseSafetensors(

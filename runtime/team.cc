@@ -5,6 +5,7 @@
 
 #include <omp.h>
 #include <sched.h>
+#include <unistd.h>
 
 namespace hyper::runtime {
 
@@ -18,6 +19,12 @@ int DefaultTeamSize() {
     if (requested > 0) threads = std::min(threads, requested);
   }
   return threads;
+}
+
+int MaxTeamSize() {
+  constexpr int64_t kAlways = 1024;
+  const int64_t processors = std::max<int64_t>(1, ::sysconf(_SC_NPROCESSORS_CONF));
+  return static_cast<int>(std::max(kAlways, 4 * processors));
 }
 
 Team::Team(int threads) : threads_(std::max(1, threads)) {}

@@ -10,6 +10,10 @@ namespace hyper::runtime {
 // OMP_NUM_THREADS when set.
 int DefaultTeamSize();
 
+// The largest team that a launch may ask for: 1,024, or four per processor of a larger machine. Far
+// above it the OpenMP library dies while it makes the threads.
+int MaxTeamSize();
+
 class Team {
  public:
   explicit Team(int threads);

@@ -7,6 +7,7 @@
 
 #include "ir/graph.h"
 #include "runtime/agree.h"
+#include "runtime/not_finite.h"
 #include "runtime/schedule.h"
 
 namespace hyper::runtime {
@@ -15,12 +16,9 @@ namespace {
 // Added to the norm before dividing, as PyTorch's clip_grad_norm_ does.
 constexpr double kClipEpsilon = 1e-6;
 
-Status NotFinite(std::string_view what, double value) {
-  return InvalidArgument(fmt::format(
-      "{} is {}; the step changed no parameter. A lower train.optimizer.lr, a warm-up or "
-      "train.clip_norm may help; check the data for values that are not finite",
-      what, value));
-}
+// The last element of the reduced losses: failed ranks, plus this for each one asked to stop. Sums
+// over any number of ranks below it are exact.
+constexpr int64_t kStopUnit = int64_t{1} << 20;
 
 }  // namespace
 
@@ -29,6 +27,8 @@ Trainer::Trainer(Executor* executor, Communicator* communicator, TrainerOptions 
       communicator_(communicator),
       options_(std::move(options)),
       reducer_(communicator, executor->program().buckets_size()),
+      reduce_order_(executor->program().buckets_size(), options_.overlap),
+      ready_ns_(static_cast<size_t>(executor->program().buckets_size())),
       on_marker_([this](int bucket) { OnMarker(bucket); }) {}
 
 Result<std::unique_ptr<Trainer>> Trainer::Create(Executor* executor, Communicator* communicator,
@@ -58,6 +58,7 @@ Status Trainer::FindParts(const RankTable& ranks) {
   replica_ = ranks.place(communicator_->rank()).replica;
   input_slots_ = InputSlotsOf(program);
   lr_ = FindScalar(executor_, std::string(ir::kScalarLearningRate));
+  HYPER_RETURN_IF_ERROR(FindOptimizerValues());
   step_scalar_ = FindScalar(executor_, std::string(ir::kScalarStep));
   clip_ = FindScalar(executor_, std::string(ir::kScalarClip));
   statistic_scale_ = FindScalar(executor_, std::string(ir::kScalarStatisticScale));
@@ -68,8 +69,36 @@ Status Trainer::FindParts(const RankTable& ranks) {
   if (const program::SubProgram* norm = FindSubProgram(program, norm_name_)) {
     for (const program::Operand& result : norm->results()) norm_parts_.push_back(&result);
   }
-  FindStatistics();
+  statistics_ = StatisticPieces(program);
   return FindTerms();
+}
+
+Status Trainer::FindOptimizerValues() {
+  const strategy::OptimizerConfig& o = options_.train.optimizer;
+  using Kind = strategy::OptimizerKind;
+  std::vector<std::pair<std::string_view, double>> values;
+  switch (o.kind) {
+    case Kind::kSgd: break;
+    case Kind::kMomentum:
+    case Kind::kNesterov: values = {{ir::kScalarMomentum, o.momentum}}; break;
+    case Kind::kAdam:
+    case Kind::kAdamW:
+      values = {
+          {ir::kScalarBeta1, o.beta1}, {ir::kScalarBeta2, o.beta2}, {ir::kScalarEpsilon, o.eps}};
+      break;
+  }
+  values.emplace_back(ir::kScalarWeightDecay, o.weight_decay * options_.fault.decay_factor);
+  for (const auto& [name, value] : values) {
+    const ScalarSlot slot = FindScalar(executor_, std::string(name));
+    if (!slot.exists()) {
+      return FailedPrecondition(
+          fmt::format("the bundle's update has no scalar '{}', which train.optimizer of kind {} "
+                      "needs; compile again with this version",
+                      name, strategy::OptimizerKindName(o.kind)));
+    }
+    optimizer_values_.emplace_back(slot, value);
+  }
+  return Status::Ok();
 }
 
 Status Trainer::FindTerms() {
@@ -110,33 +139,6 @@ Status Trainer::FindTerms() {
   return Status::Ok();
 }
 
-// Statistics of one type that only alignment separates are reduced as one range: a network has
-// dozens of them, each far too small for a message of its own.
-void Trainer::FindStatistics() {
-  constexpr int64_t kAlignment = 64;
-  std::vector<Piece> pieces;
-  for (const program::Slot& slot : executor_->program().slots()) {
-    if (slot.storage() != program::STATISTIC) continue;
-    const ir::DType dtype = DTypeOf(slot.place().dtype());
-    const int64_t bytes = slot.place().end() - slot.place().begin();
-    pieces.push_back({slot.place().begin(), bytes / ir::DTypeBytes(dtype), dtype});
-  }
-  std::sort(pieces.begin(), pieces.end(),
-            [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
-  for (const Piece& piece : pieces) {
-    const int64_t width = ir::DTypeBytes(piece.dtype);
-    if (!statistics_.empty()) {
-      Piece& last = statistics_.back();
-      const int64_t gap = piece.begin - (last.begin + last.elements * width);
-      if (last.dtype == piece.dtype && gap < kAlignment && gap % width == 0) {
-        last.elements = (piece.begin - last.begin) / width + piece.elements;
-        continue;
-      }
-    }
-    statistics_.push_back(piece);
-  }
-}
-
 int64_t Trainer::global_batch() const {
   return executor_->program().micro_batch() * options_.micro_batches * replicas_;
 }
@@ -151,8 +153,8 @@ Status Trainer::Step(BatchLoader* loader, const Status& local, StepReport* repor
 // losses carry the news.
 Status Trainer::RunStep(BatchLoader* loader, Status local, StepReport* report) {
   trace_.begin_ns = SteadyNanoseconds();
-  reduces_started_ = 0;
-  markers_seen_ = 0;
+  whole_ = false;
+  reduce_order_.BeginStep();
   std::fill(counts_.begin(), counts_.end(), 0);
   std::fill(losses_.begin(), losses_.end(), 0.0);
   if (local.ok()) local = Count(loader);
@@ -163,7 +165,11 @@ Status Trainer::RunStep(BatchLoader* loader, Status local, StepReport* report) {
   HYPER_RETURN_IF_ERROR(ReduceStatistics());
   bool any_failed = false;
   HYPER_RETURN_IF_ERROR(ReduceLosses(!local.ok(), &any_failed, &report->loss));
-  if (any_failed) return AgreeOn(communicator_, local);
+  if (any_failed) {
+    const Status agreed = AgreeOn(communicator_, local);
+    whole_ = !IsCommunicationError(agreed.code());
+    return agreed;
+  }
   if (!std::isfinite(report->loss)) return NotFinite("the loss", report->loss);
   HYPER_RETURN_IF_ERROR(NormAndClip(report));
 
@@ -172,9 +178,11 @@ Status Trainer::RunStep(BatchLoader* loader, Status local, StepReport* report) {
   report->lr = options_.train.optimizer.lr *
                ScheduleFactor(options_.train.schedule, step_, options_.total_steps);
   lr_.Set(report->lr);
+  for (auto& [slot, value] : optimizer_values_) slot.Set(value);
   step_scalar_.Set(std::span<const int64_t>(&step, 1));
   HYPER_RETURN_IF_ERROR(RunSubprogram(update_name_, no_marker_));
   step_ = step;
+  whole_ = true;
   trace_.end_ns = SteadyNanoseconds();
   const double seconds = static_cast<double>(trace_.end_ns - trace_.begin_ns) * 1e-9;
   report->step_ms = seconds * 1e3;
@@ -241,28 +249,25 @@ Status Trainer::RunMicroBatches(BatchLoader* loader) {
       losses_[t] += ReadScalar(*executor_, i == 0 ? *terms_[t].loss_first : *terms_[t].loss_next);
     }
   }
-  const int buckets = executor_->program().buckets_size();
-  if (markers_seen_ == buckets) return Status::Ok();
-  return Internal(fmt::format("{} of {} gradient buckets became ready", markers_seen_, buckets));
+  if (reduce_order_.markers() == reduce_order_.buckets()) return Status::Ok();
+  return Internal(fmt::format("{} of {} gradient buckets became ready", reduce_order_.markers(),
+                              reduce_order_.buckets()));
 }
 
 void Trainer::OnMarker(int bucket) {
-  ++markers_seen_;
-  // Ranks must reduce in one order even where one fails half-way: that of the list.
-  if (options_.overlap && bucket == reduces_started_) StartReduce(bucket);
+  ready_ns_[static_cast<size_t>(bucket)] = SteadyNanoseconds();
+  reduce_order_.OnMarker(bucket, [this](int started) { StartReduce(started); });
 }
 
 void Trainer::StartReduce(int bucket) {
-  ++reduces_started_;
   if (bucket == options_.fault.skipped_bucket) return;
-  const program::Bucket& range = executor_->program().buckets(bucket);
-  const ir::DType dtype = DTypeOf(range.dtype());
-  reducer_.Start(bucket, executor_->arena() + range.begin(),
-                 (range.end() - range.begin()) / ir::DTypeBytes(dtype), dtype);
+  const ReducePiece piece = BucketPiece(executor_->program(), bucket);
+  reducer_.Start(bucket, executor_->arena() + piece.begin, piece.elements, piece.dtype,
+                 ready_ns_[static_cast<size_t>(bucket)]);
 }
 
 Status Trainer::ReduceGradients() {
-  while (reduces_started_ < executor_->program().buckets_size()) StartReduce(reduces_started_);
+  reduce_order_.OnBackwardEnd([this](int started) { StartReduce(started); });
   const Status status = reducer_.Wait();
   trace_.reduced_ns = SteadyNanoseconds();
   return status;
@@ -280,7 +285,7 @@ Status Trainer::WeighStatistics() {
 }
 
 Status Trainer::ReduceStatistics() {
-  for (const Piece& piece : statistics_) {
+  for (const ReducePiece& piece : statistics_) {
     HYPER_RETURN_IF_ERROR(
         communicator_->AllReduceSum(executor_->arena() + piece.begin, piece.elements, piece.dtype));
   }
@@ -288,15 +293,32 @@ Status Trainer::ReduceStatistics() {
 }
 
 Status Trainer::ReduceLosses(bool failed, bool* any_failed, double* loss) {
-  losses_.back() = failed ? 1 : 0;
+  const bool stop = options_.stop != nullptr && options_.stop->load(std::memory_order_relaxed);
+  losses_.back() = static_cast<double>((failed ? 1 : 0) + (stop ? kStopUnit : 0));
   HYPER_RETURN_IF_ERROR(communicator_->AllReduceSum(
       losses_.data(), static_cast<int64_t>(losses_.size()), ir::DType::kF64));
-  *any_failed = losses_.back() != 0;
+  const int64_t news = std::llround(losses_.back());
+  *any_failed = news % kStopUnit != 0;
+  stop_agreed_ = news >= kStopUnit;
   *loss = 0;
   for (size_t t = 0; t < terms_.size(); ++t) {
     if (counts_[t] > 0) *loss += terms_[t].weight * losses_[t] / static_cast<double>(counts_[t]);
   }
   return Status::Ok();
+}
+
+// The same on all ranks. Only here, when the run ends, are tensors searched.
+Status Trainer::NotFinite(std::string_view what, double value) {
+  HYPER_ASSIGN_OR_RETURN(const std::string tensor, FirstNotFinite(*executor_, communicator_));
+  whole_ = true;
+  const char* advice =
+      tensor.starts_with("input")
+          ? "Data must be finite"
+          : "A lower train.optimizer.lr, a warm-up or train.clip_norm may help; check "
+            "the data for values that are not finite";
+  return InvalidArgument(fmt::format("{} is {}{}{}; the step changed no parameter. {}", what,
+                                     NumberText(value), tensor.empty() ? "" : "; ", tensor,
+                                     advice));
 }
 
 // Gradients are reduced and equal on all ranks, so the norm is too.

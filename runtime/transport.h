@@ -30,8 +30,7 @@ class Transport {
   // Starts all messages, returns when every buffer may be reused. Messages of one pair of ranks
   // match in the order of the spans and of the calls; lengths of a pair must agree; any length.
   // kUnavailable or kDeadlineExceeded name the peer; the transport is unusable afterwards.
-  virtual Status Exchange(std::span<const Outgoing> sends,
-                          std::span<const Incoming> receives) = 0;
+  virtual Status Exchange(std::span<const Outgoing> sends, std::span<const Incoming> receives) = 0;
 };
 
 }  // namespace hyper::runtime

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/strings.h"
+#include "frontend/onnx/export_format.h"
 #include "frontend/onnx/functions.h"
+#include "frontend/onnx/torch_metadata.h"
 
 namespace hyper::onnx_frontend {
 namespace {
@@ -18,21 +20,8 @@ using onnx::GraphProto;
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-constexpr const char* kMetadataKey = "hyper.tensors";
-constexpr int64_t kMaxMessage = std::numeric_limits<int>::max();
 constexpr int64_t kExternalTensorBytes = 1024;  // smaller ones stay in the message
 constexpr int64_t kExternalAlignment = 64;
-
-void ClearData(TensorProto* t) {
-  t->clear_raw_data();
-  t->clear_float_data();
-  t->clear_int32_data();
-  t->clear_int64_data();
-  t->clear_double_data();
-  t->clear_uint64_data();
-  t->clear_external_data();
-  t->clear_data_location();
-}
 
 TensorProto* FindInitializer(GraphProto* graph, const std::string& name) {
   for (TensorProto& t : *graph->mutable_initializer()) {
@@ -49,100 +38,94 @@ NodeProto* FindProducer(GraphProto* graph, const std::string& output) {
   return nullptr;
 }
 
-TensorProto* ConstantTensor(NodeProto* node) {
-  for (AttributeProto& a : *node->mutable_attribute()) {
-    if (a.name() == "value") return a.mutable_t();
+// The file of external data beside a model, complete once it is finished; removed otherwise.
+class DataFile {
+ public:
+  DataFile(FileSystem* fs, const std::string& model_path)
+      : fs_(fs), path_(model_path + ".data"), temporary_(path_ + ".tmp") {}
+  ~DataFile() {
+    if (file_ == nullptr) return;
+    file_.reset();
+    (void)fs_->RemoveAll(temporary_);  // what failed before is what is reported
   }
-  return nullptr;
-}
+  DataFile(const DataFile&) = delete;
+  DataFile& operator=(const DataFile&) = delete;
 
-// True when every place of the plan exists in the graph's own nodes.
-bool HasAllPlaces(const onnx::ModelProto& model, const ParameterPlan& plan) {
-  std::set<std::string> names;
-  for (const TensorProto& t : model.graph().initializer()) names.insert(t.name());
-  for (const NodeProto& node : model.graph().node()) {
-    for (const std::string& o : node.output()) names.insert(o);
+  Status Create() {
+    HYPER_ASSIGN_OR_RETURN(file_, fs_->Create(temporary_));
+    return Status::Ok();
   }
-  return std::all_of(plan.tensors.begin(), plan.tensors.end(), [&](const ParameterDecision& d) {
-    return d.constant || !d.needed ||
-           (names.count(d.source) > 0 &&
-            (d.place == TensorPlace::kOperand
-                 ? names.count(d.node_output) > 0
-                 : d.place != TensorPlace::kIdentity || names.count(d.name) > 0));
-  });
-}
 
-Status Inline(TensorProto* t, ExternalData* external) {
-  if (t->data_location() != TensorProto::EXTERNAL) return Status::Ok();
-  HYPER_ASSIGN_OR_RETURN(const ExternalData::Bytes bytes, external->Find(*t));
-  ClearData(t);
-  t->set_raw_data(bytes.data, static_cast<size_t>(bytes.size));
-  return Status::Ok();
-}
-
-Status InlineAll(GraphProto* graph, ExternalData* external) {
-  for (TensorProto& t : *graph->mutable_initializer()) HYPER_RETURN_IF_ERROR(Inline(&t, external));
-  for (NodeProto& node : *graph->mutable_node()) {
-    for (AttributeProto& a : *node.mutable_attribute()) {
-      if (a.has_t()) HYPER_RETURN_IF_ERROR(Inline(a.mutable_t(), external));
-      if (a.has_g()) HYPER_RETURN_IF_ERROR(InlineAll(a.mutable_g(), external));
-      for (GraphProto& g : *a.mutable_graphs()) HYPER_RETURN_IF_ERROR(InlineAll(&g, external));
-    }
+  // Appends `data`, which may lie in `t`, and lets `t` refer to it instead of holding it.
+  Status Add(TensorProto* t, std::span<const std::byte> data) {
+    static constexpr std::byte kZeros[kExternalAlignment] = {};
+    const int64_t padding = (kExternalAlignment - end_ % kExternalAlignment) % kExternalAlignment;
+    HYPER_RETURN_IF_ERROR(file_->Append(std::span(kZeros, static_cast<size_t>(padding))));
+    HYPER_RETURN_IF_ERROR(file_->Append(data));
+    const int64_t offset = end_ + padding;
+    end_ = offset + static_cast<int64_t>(data.size());
+    ClearData(t);
+    t->set_data_location(TensorProto::EXTERNAL);
+    auto add = [&](const char* key, const std::string& value) {
+      onnx::StringStringEntryProto* entry = t->add_external_data();
+      entry->set_key(key);
+      entry->set_value(value);
+    };
+    add("location", BaseName(path_));
+    add("offset", std::to_string(offset));
+    add("length", std::to_string(end_ - offset));
+    return Status::Ok();
   }
-  return Status::Ok();
-}
 
-// Copies a message without the bytes of its large initializers, so that stripping a model of many
-// gigabytes does not double it first.
-onnx::ModelProto CopyWithout(const onnx::ModelProto& model, const std::set<std::string>& stripped) {
-  onnx::ModelProto copy;
-  copy.set_ir_version(model.ir_version());
-  copy.set_producer_name(model.producer_name());
-  copy.set_producer_version(model.producer_version());
-  copy.set_domain(model.domain());
-  copy.set_model_version(model.model_version());
-  copy.set_doc_string(model.doc_string());
-  *copy.mutable_opset_import() = model.opset_import();
-  *copy.mutable_metadata_props() = model.metadata_props();
-  *copy.mutable_functions() = model.functions();
-  const GraphProto& from = model.graph();
-  GraphProto* to = copy.mutable_graph();
-  to->set_name(from.name());
-  to->set_doc_string(from.doc_string());
-  *to->mutable_input() = from.input();
-  *to->mutable_output() = from.output();
-  *to->mutable_value_info() = from.value_info();
-  *to->mutable_quantization_annotation() = from.quantization_annotation();
-  *to->mutable_metadata_props() = from.metadata_props();
-  *to->mutable_node() = from.node();
-  for (const TensorProto& t : from.initializer()) {
-    TensorProto* added = to->add_initializer();
-    if (stripped.count(t.name()) == 0) {
-      *added = t;
-      continue;
-    }
-    added->set_name(t.name());
-    added->set_data_type(t.data_type());
-    *added->mutable_dims() = t.dims();
-    added->set_doc_string(t.doc_string());
+  Status Finish() {
+    HYPER_RETURN_IF_ERROR(file_->Sync());
+    HYPER_RETURN_IF_ERROR(file_->Close());
+    HYPER_RETURN_IF_ERROR(fs_->Rename(temporary_, path_));
+    file_.reset();
+    return Status::Ok();
   }
-  return copy;
-}
+
+ private:
+  FileSystem* fs_;
+  std::string path_;
+  std::string temporary_;
+  std::unique_ptr<WritableFile> file_;  // null: nothing to remove
+  int64_t end_ = 0;
+};
 
 class Exporter {
  public:
-  Exporter(onnx::ModelProto model, const std::map<std::string, ir::HostTensor>& values)
-      : model_(std::move(model)), values_(values) {}
+  Exporter(onnx::ModelProto model, const std::map<std::string, ir::HostTensor>& values,
+           const std::string& path, const ExportOptions& options)
+      : model_(std::move(model)),
+        values_(values),
+        path_(path),
+        external_above_(std::min(options.external_above, kMaxMessage / 2)),
+        fs_(options.file_system == nullptr ? RealFileSystem() : options.file_system),
+        data_file_(fs_, path) {}
 
-  Status Fill() {
+  Status Run() {
+    HYPER_ASSIGN_OR_RETURN(const nlohmann::json entries, TakeEntries());
+    HYPER_RETURN_IF_ERROR(ChooseLocation(entries));
+    for (const auto& entry : entries) HYPER_RETURN_IF_ERROR(Place(entry));
+    RemoveIdentities();
+    EvaluationMode(model_.mutable_graph());
+    for (onnx::FunctionProto& f : *model_.mutable_functions())
+      EvaluationMode(f.mutable_node(), nullptr);
+    return Write();
+  }
+
+ private:
+  // The list of tensors that StripWeights left, taken out of the model.
+  Result<nlohmann::json> TakeEntries() {
     std::string metadata;
     auto* props = model_.mutable_metadata_props();
     for (int i = props->size() - 1; i >= 0; --i) {
-      if (props->Get(i).key() != kMetadataKey) continue;
+      if (props->Get(i).key() != kTensorsKey) continue;
       metadata = props->Get(i).value();
       props->DeleteSubrange(i, 1);
     }
-    const nlohmann::json entries = nlohmann::json::parse(metadata, nullptr, false);
+    nlohmann::json entries = nlohmann::json::parse(metadata, nullptr, false);
     if (!entries.is_array())
       return DataLoss("the stripped model does not say where its tensors belong");
     std::vector<std::string> missing;
@@ -151,32 +134,51 @@ class Exporter {
       if (values_.count(name) == 0) missing.push_back(name);
     }
     if (!missing.empty()) return NotFound(fmt::format("no value for {}", Join(missing, ", ")));
-    for (const auto& entry : entries) HYPER_RETURN_IF_ERROR(Place(entry));
-    RemoveIdentities();
-    EvaluationMode(model_.mutable_graph());
-    for (onnx::FunctionProto& f : *model_.mutable_functions())
-      EvaluationMode(f.mutable_node(), nullptr);
+    return entries;
+  }
+
+  // Decides where data goes before any is copied: a value is written from where it lies, so that a
+  // model of many gigabytes is not held twice.
+  Status ChooseLocation(const nlohmann::json& entries) {
+    int64_t total = 0;
+    for (const auto& entry : entries) {
+      const ir::TensorType& type = values_.at(entry.at("name").get<std::string>()).type();
+      const auto dtype = DTypeFromOnnx(entry.at("type").get<int>());
+      total += type.elements() * ir::DTypeBytes(dtype.value_or(type.dtype));
+    }
+    for (const TensorProto& t : model_.graph().initializer())
+      total += static_cast<int64_t>(t.raw_data().size());
+    external_ = total > external_above_;
+    return external_ ? data_file_.Create() : Status::Ok();
+  }
+
+  Status SetData(TensorProto* t, std::span<const std::byte> data) {
+    if (external_ && static_cast<int64_t>(data.size()) >= kExternalTensorBytes) {
+      return data_file_.Add(t, data);
+    }
+    t->set_raw_data(data.data(), data.size());
     return Status::Ok();
   }
 
-  Status Write(const std::string& path, const ExportOptions& options) {
-    FileSystem* fs = options.file_system == nullptr ? RealFileSystem() : options.file_system;
-    int64_t total = 0;
-    for (const TensorProto& t : model_.graph().initializer())
-      total += static_cast<int64_t>(t.raw_data().size());
-    if (total > options.external_above || total > kMaxMessage / 2) {
-      HYPER_RETURN_IF_ERROR(WriteExternal(fs, path));
+  Status Write() {
+    if (external_) {
+      // Constants that stayed in the message.
+      for (TensorProto& t : *model_.mutable_graph()->mutable_initializer()) {
+        const std::string& raw = t.raw_data();
+        if (static_cast<int64_t>(raw.size()) < kExternalTensorBytes) continue;
+        HYPER_RETURN_IF_ERROR(data_file_.Add(&t, std::as_bytes(std::span(raw.data(), raw.size()))));
+      }
     }
     if (model_.ByteSizeLong() > static_cast<size_t>(kMaxMessage)) {
       return ResourceExhausted(fmt::format("'{}' would have {} bytes; a model file ends at {}",
-                                           path, model_.ByteSizeLong(), kMaxMessage));
+                                           path_, model_.ByteSizeLong(), kMaxMessage));
     }
     std::string bytes;
     if (!model_.SerializeToString(&bytes)) return Internal("the model cannot be serialized");
-    return WriteFileAtomic(fs, path, bytes);
+    if (external_) HYPER_RETURN_IF_ERROR(data_file_.Finish());
+    return WriteFileAtomic(fs_, path_, bytes);
   }
 
- private:
   Status Place(const nlohmann::json& entry) {
     const std::string name = entry.at("name").get<std::string>();
     const std::string place = entry.at("place").get<std::string>();
@@ -187,45 +189,54 @@ class Exporter {
       return InvalidArgument(fmt::format("value of '{}' has shape {}, the model has {}", name,
                                          FormatDims(given.type().dims), FormatDims(dims)));
     }
-    TensorProto tensor = WriteTensor(ConvertTensor(given, *dtype), name);
+    const TensorView view{entry.at("permutation").get<std::vector<int>>(),
+                          entry.at("file_dims").get<ir::Dims>()};
+    if (!FitsDims(view, dims)) {
+      return DataLoss(fmt::format("the layout of '{}' is damaged", name));
+    }
+    const ir::HostTensor value = ApplyView(ConvertTensor(given, *dtype), view);
+    const std::string tensor = entry.at("tensor").get<std::string>();
     GraphProto* graph = model_.mutable_graph();
+    for (const auto& operand : entry.at("operands")) {
+      NodeProto* node = FindProducer(graph, operand.at("node").get<std::string>());
+      if (node == nullptr) return DataLoss(fmt::format("the model has no operand for '{}'", name));
+      HYPER_RETURN_IF_ERROR(SetOperand(node, operand.at("slot").get<int>(), tensor));
+    }
     if (place == TensorPlaceName(TensorPlace::kInitializer)) {
-      TensorProto* slot = FindInitializer(graph, name);
-      if (slot == nullptr) return DataLoss(fmt::format("the model has no initializer '{}'", name));
-      slot->set_raw_data(std::move(*tensor.mutable_raw_data()));
-      return Status::Ok();
+      TensorProto* slot = FindInitializer(graph, tensor);
+      if (slot == nullptr) {
+        return DataLoss(fmt::format("the model has no initializer '{}'", tensor));
+      }
+      return SetData(slot, value.bytes());
     }
     if (place == TensorPlaceName(TensorPlace::kConstantNode)) {
-      NodeProto* node = FindProducer(graph, name);
-      if (node == nullptr) return DataLoss(fmt::format("the model has no constant '{}'", name));
+      NodeProto* node = FindProducer(graph, tensor);
+      if (node == nullptr) return DataLoss(fmt::format("the model has no constant '{}'", tensor));
       node->clear_attribute();
       AttributeProto* a = node->add_attribute();
       a->set_name("value");
       a->set_type(AttributeProto::TENSOR);
-      tensor.clear_name();
-      *a->mutable_t() = std::move(tensor);
-      return Status::Ok();
+      a->mutable_t()->set_data_type(DTypeToOnnx(*dtype));
+      *a->mutable_t()->mutable_dims() = {view.dims.begin(), view.dims.end()};
+      return SetData(a->mutable_t(), value.bytes());
     }
-    if (place == TensorPlaceName(TensorPlace::kIdentity)) {
-      identities_.insert(name);
-    } else {
-      NodeProto* node = FindProducer(graph, entry.at("node").get<std::string>());
-      const int slot = entry.at("slot").get<int>();
-      if (node == nullptr || slot >= node->input_size()) {
-        return DataLoss(fmt::format("the model has no operand for '{}'", name));
-      }
-      node->set_input(slot, name);
-    }
-    if (model_.ir_version() < 4) {  // initializers had to be inputs then
-      onnx::ValueInfoProto* input = graph->add_input();
-      input->set_name(name);
-      auto* type = input->mutable_type()->mutable_tensor_type();
-      type->set_elem_type(tensor.data_type());
-      type->mutable_shape();
-      for (int64_t d : dims) type->mutable_shape()->add_dim()->set_dim_value(d);
-    }
-    *graph->add_initializer() = std::move(tensor);
-    return Status::Ok();
+    if (place == TensorPlaceName(TensorPlace::kIdentity)) identities_.insert(tensor);
+    if (tensor != name) AddFoldedFrom(tensor, name, *dtype, view.dims);
+    return SetData(AddInitializer(&model_, tensor, DTypeToOnnx(*dtype), view.dims), value.bytes());
+  }
+
+  // Says of a folded tensor what PyTorch's exporter would say: the file can be trained again.
+  void AddFoldedFrom(const std::string& tensor, const std::string& parameter, ir::DType dtype,
+                     const ir::Dims& dims) {
+    onnx::ValueInfoProto* info = model_.mutable_graph()->add_value_info();
+    info->set_name(tensor);
+    auto* type = info->mutable_type()->mutable_tensor_type();
+    type->set_elem_type(DTypeToOnnx(dtype));
+    for (int64_t d : dims) type->mutable_shape()->add_dim()->set_dim_value(d);
+    if (dims.empty()) type->mutable_shape();
+    auto* entry = info->add_metadata_props();
+    entry->set_key(kFoldedFromKey);
+    entry->set_value(fmt::format("['{}']", parameter));
   }
 
   void RemoveIdentities() {
@@ -284,86 +295,17 @@ class Exporter {
     nodes->Swap(&result);
   }
 
-  Status WriteExternal(FileSystem* fs, const std::string& path) {
-    const std::string data_path = path + ".data";
-    const std::string temporary = data_path + ".tmp";
-    HYPER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs->Create(temporary));
-    int64_t offset = 0;
-    const std::string zeros(kExternalAlignment, '\0');
-    for (TensorProto& t : *model_.mutable_graph()->mutable_initializer()) {
-      const int64_t size = static_cast<int64_t>(t.raw_data().size());
-      if (size < kExternalTensorBytes) continue;
-      const int64_t padding =
-          (kExternalAlignment - offset % kExternalAlignment) % kExternalAlignment;
-      HYPER_RETURN_IF_ERROR(
-          file->Append(std::as_bytes(std::span(zeros.data(), static_cast<size_t>(padding)))));
-      offset += padding;
-      HYPER_RETURN_IF_ERROR(
-          file->Append(std::as_bytes(std::span(t.raw_data().data(), t.raw_data().size()))));
-      ClearData(&t);
-      t.set_data_location(TensorProto::EXTERNAL);
-      auto add = [&](const char* key, const std::string& value) {
-        auto* e = t.add_external_data();
-        e->set_key(key);
-        e->set_value(value);
-      };
-      add("location", BaseName(data_path));
-      add("offset", std::to_string(offset));
-      add("length", std::to_string(size));
-      offset += size;
-    }
-    HYPER_RETURN_IF_ERROR(file->Sync());
-    HYPER_RETURN_IF_ERROR(file->Close());
-    return fs->Rename(temporary, data_path);
-  }
-
   onnx::ModelProto model_;
   const std::map<std::string, ir::HostTensor>& values_;
+  std::string path_;
+  int64_t external_above_;
+  FileSystem* fs_;
+  DataFile data_file_;
+  bool external_ = false;  // large tensors go to data_file_
   std::set<std::string> identities_;
 };
 
 }  // namespace
-
-Result<std::string> StripWeights(const LoadedModel& model, const ParameterPlan& plan) {
-  return Guard([&]() -> Result<std::string> {
-    const onnx::ModelProto& base =
-        HasAllPlaces(*model.original, plan) ? *model.original : *model.proto;
-    nlohmann::json entries = nlohmann::json::array();
-    std::set<std::string> stripped;
-    for (const ParameterDecision& d : plan.tensors) {
-      if (d.constant || !d.needed) continue;
-      nlohmann::json entry = {{"name", d.name},
-                              {"place", TensorPlaceName(d.place)},
-                              {"dims", d.type.dims},
-                              {"type", DTypeToOnnx(d.type.dtype)}};
-      if (d.place == TensorPlace::kOperand) {
-        entry["node"] = d.node_output;
-        entry["slot"] = d.slot;
-      }
-      entries.push_back(std::move(entry));
-      if (d.place == TensorPlace::kInitializer || d.place == TensorPlace::kConstantNode)
-        stripped.insert(d.name);
-    }
-    onnx::ModelProto copy = CopyWithout(base, stripped);
-    for (NodeProto& node : *copy.mutable_graph()->mutable_node()) {
-      if (node.op_type() != "Constant" || node.output_size() != 1 ||
-          stripped.count(node.output(0)) == 0)
-        continue;
-      if (TensorProto* t = ConstantTensor(&node); t != nullptr) ClearData(t);
-    }
-    ExternalData external(DirName(model.path));
-    HYPER_RETURN_IF_ERROR(InlineAll(copy.mutable_graph(), &external));
-    auto* metadata = copy.add_metadata_props();
-    metadata->set_key(kMetadataKey);
-    metadata->set_value(entries.dump());
-    if (copy.ByteSizeLong() > static_cast<size_t>(kMaxMessage)) {
-      return ResourceExhausted("the model without its weights is larger than 2 GiB");
-    }
-    std::string bytes;
-    if (!copy.SerializeToString(&bytes)) return Internal("the model cannot be serialized");
-    return bytes;
-  });
-}
 
 Status ExportTrained(std::string_view stripped_model,
                      const std::map<std::string, ir::HostTensor>& values, const std::string& path,
@@ -374,9 +316,7 @@ Status ExportTrained(std::string_view stripped_model,
         !model.ParseFromArray(stripped_model.data(), static_cast<int>(stripped_model.size()))) {
       return DataLoss("the model without weights is damaged");
     }
-    Exporter exporter(std::move(model), values);
-    HYPER_RETURN_IF_ERROR(exporter.Fill());
-    return exporter.Write(path, options);
+    return Exporter(std::move(model), values, path, options).Run();
   });
 }
 

@@ -1,15 +1,8 @@
-// Mapped files and the rules for where external data may lie (part of tensor_data.h).
-#include <fcntl.h>
+// The rules for where external data may lie (part of tensor_data.h).
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <limits>
 #include <system_error>
 
 #include "base/file.h"
@@ -18,36 +11,6 @@
 namespace hyper::onnx_frontend {
 
 namespace fs = std::filesystem;
-
-Result<std::shared_ptr<const MappedFile>> MappedFile::Open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    const std::string reason = std::strerror(errno);
-    return NotFound(fmt::format("cannot open '{}': {}", path, reason));
-  }
-  struct stat info = {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return InvalidArgument(fmt::format("'{}' is not a regular file", path));
-  }
-  std::shared_ptr<MappedFile> file(new MappedFile());
-  file->size_ = info.st_size;
-  if (info.st_size > 0) {
-    void* data = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_PRIVATE, fd, 0);
-    if (data == MAP_FAILED) {
-      const std::string reason = std::strerror(errno);
-      ::close(fd);
-      return ResourceExhausted(fmt::format("cannot map '{}': {}", path, reason));
-    }
-    file->data_ = static_cast<const std::byte*>(data);
-  }
-  ::close(fd);
-  return std::shared_ptr<const MappedFile>(std::move(file));
-}
-
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), static_cast<size_t>(size_));
-}
 
 Result<std::string> ExternalData::Resolve(const std::string& location) const {
   if (location.empty()) return InvalidArgument("external data names no file");
@@ -93,7 +56,7 @@ Result<std::string> ExternalData::Resolve(const std::string& location) const {
   return resolved.string();
 }
 
-Result<ExternalData::Bytes> ExternalData::Find(const onnx::TensorProto& tensor) {
+Result<FileBytes> ExternalData::Find(const onnx::TensorProto& tensor) {
   std::string location;
   int64_t offset = 0;
   int64_t length = -1;
@@ -112,22 +75,21 @@ Result<ExternalData::Bytes> ExternalData::Find(const onnx::TensorProto& tensor) 
     }
   }
   HYPER_ASSIGN_OR_RETURN(const std::string path, Resolve(location));
-  std::shared_ptr<const MappedFile>& file = files_[path];
-  if (file == nullptr) {
-    auto opened = MappedFile::Open(path);
-    if (!opened.ok()) {
-      files_.erase(path);
-      return opened.status();
-    }
-    file = *opened;
+  auto known = files_.find(path);
+  if (known == files_.end()) {
+    HYPER_ASSIGN_OR_RETURN(FileBytes file, MapFile(path));
+    known = files_.emplace(path, std::move(file)).first;
   }
-  if (offset > file->size() || (length >= 0 && length > file->size() - offset)) {
+  const FileBytes& file = known->second;
+  const int64_t size = static_cast<int64_t>(file.bytes.size());
+  if (offset > size || length > size - offset) {
     return InvalidArgument(
-        fmt::format("external data at offset {} with {} bytes lies beyond the "
-                    "{} bytes of '{}'",
-                    offset, length, file->size(), path));
+        fmt::format("external data at offset {}{} lies beyond the {} bytes of '{}'", offset,
+                    length < 0 ? "" : fmt::format(" with {} bytes", length), size, path));
   }
-  return Bytes{file, file->data() + offset, length >= 0 ? length : file->size() - offset};
+  return FileBytes{file.owner,
+                   file.bytes.subspan(static_cast<size_t>(offset),
+                                      static_cast<size_t>(length < 0 ? size - offset : length))};
 }
 
 }  // namespace hyper::onnx_frontend

@@ -24,9 +24,9 @@ class ModelImporter {
   Result<ImportedModel> Run() {
     const int errors = diagnostics_->error_count();
     auto failed = [&] { return diagnostics_->error_count() > errors; };
-    BindInputs();
-    CheckNames();
-    imported_.plan = PlanParameters(model_, options_, diagnostics_);
+    ResolveNames();
+    if (!failed()) CheckTrains();
+    if (failed()) CheckNodes();  // the rest of what stands in the way, as far as it can be told
     if (failed()) return diagnostics_->ToStatus();
     NoteDecisions();
     AddTensors();
@@ -65,6 +65,12 @@ class ModelImporter {
     module.functions.push_back(std::move(eval));
     ir::AssignOpIds(module);
     return std::move(imported_);
+  }
+
+  void ResolveNames() {
+    BindInputs();
+    CheckNames();
+    imported_.plan = PlanParameters(model_, options_, diagnostics_);
   }
 
  private:
@@ -192,7 +198,7 @@ class ModelImporter {
 
   void NoteDecisions() {
     for (const ParameterDecision& d : imported_.plan.tensors) {
-      if (d.place == TensorPlace::kIdentity && !d.constant) {
+      if (d.places.front().place == TensorPlace::kIdentity && !d.constant) {
         diagnostics_->Note(
             {model_.path},
             fmt::format("'{}' is an Identity of '{}': a weight of its own", d.name, d.source));
@@ -202,6 +208,47 @@ class ModelImporter {
           d.reason.starts_with("a single")) {
         diagnostics_->Note({model_.path}, fmt::format("'{}' is not trained: {}", d.name, d.reason));
       }
+    }
+    if (!options_.training) return;
+    for (const std::string& note : imported_.plan.notes) diagnostics_->Note({model_.path}, note);
+    for (const std::string& warning : imported_.plan.warnings) {
+      diagnostics_->Warning({model_.path}, warning);
+    }
+  }
+
+  // Training must train something; says what became of the weights.
+  void CheckTrains() {
+    if (!options_.training || options_.losses.empty()) return;
+    std::map<std::string, std::vector<std::string>> why;
+    for (const ParameterDecision& d : imported_.plan.tensors) {
+      if (d.constant || !d.needed || d.reason.starts_with("running statistic")) continue;
+      if (d.kind == ArgumentKind::kParameter) return;
+      why[d.reason].push_back(d.name);
+    }
+    std::string message = fmt::format("nothing to train: no weight of {} gets a gradient from '{}'",
+                                      model_.path, options_.losses.front().prediction);
+    if (why.empty()) message += ", which depends on no weight";
+    for (const auto& [reason, names] : why) {
+      message += fmt::format("; {} {}: {}", names.size(), names.size() == 1 ? "weight" : "weights",
+                             reason);
+    }
+    ErrorAt(options_.losses.front().prediction_location, std::move(message),
+            why.empty() ? "name an output that is computed from weights" : "");
+  }
+
+  // Nodes that cannot be imported whatever their operands are.
+  void CheckNodes() {
+    std::vector<std::string> wanted = LossNames();
+    for (const auto& output : model_.graph().output()) wanted.push_back(output.name());
+    const std::map<std::string, bool> needed = Ancestors(model_, wanted);
+    for (int i = 0; i < model_.graph().node_size(); ++i) {
+      const onnx::NodeProto& node = model_.graph().node(i);
+      if (std::none_of(node.output().begin(), node.output().end(),
+                       [&](const std::string& o) { return needed.count(o) > 0; })) {
+        continue;
+      }
+      const Status status = Importable(node, model_.node_opset[static_cast<size_t>(i)]);
+      if (!status.ok()) diagnostics_->Error({NodeLocation(model_.path, node)}, status.message());
     }
   }
 
@@ -244,6 +291,45 @@ class ModelImporter {
     }
   }
 
+  // "axis 1: 21 classes, labels [8,64,64]" for every axis behind the batch.
+  static std::string DescribeClassAxes(const ir::TensorType& logits) {
+    std::vector<std::string> axes;
+    for (int axis = 1; axis < logits.rank(); ++axis) {
+      ir::Dims labels = logits.dims;
+      labels.erase(labels.begin() + axis);
+      axes.push_back(fmt::format("{}: {} classes, labels of shape {}", axis,
+                                 logits.dims[static_cast<size_t>(axis)], FormatDims(labels)));
+    }
+    return Join(axes, "; ");
+  }
+
+  // `labels`: their type where it is known, else null. See LossSpec::class_axis.
+  static Result<int> ClassAxisOf(const LossSpec& spec, const ir::TensorType& logits,
+                                 const ir::TensorType* labels) {
+    const int rank = logits.rank();
+    if (spec.class_axis) {
+      if (*spec.class_axis >= -rank && *spec.class_axis < rank) {
+        return static_cast<int>(*spec.class_axis < 0 ? *spec.class_axis + rank : *spec.class_axis);
+      }
+      return InvalidArgument(
+          fmt::format("class_axis is {}, the logits are {}; accepted are {} to {}",
+                      *spec.class_axis, logits.ToString(), -rank, rank - 1));
+    }
+    if (labels != nullptr && rank > 2) {
+      std::vector<int> fits;
+      for (int axis = 0; axis < rank; ++axis) {
+        ir::Dims rows = logits.dims;
+        rows.erase(rows.begin() + axis);
+        if (rows == labels->dims) fits.push_back(axis);
+      }
+      if (fits.size() == 1) return fits[0];
+    }
+    if (rank <= 3) return rank - 1;
+    return InvalidArgument(
+        fmt::format("which axis of the logits {} holds the classes? Set class_axis (axis {})",
+                    logits.ToString(), DescribeClassAxes(logits)));
+  }
+
   Status FinishLoss(FunctionImporter& importer, const LossSpec& spec, ir::LossTerm* term) {
     const ir::TensorType type = importer.builder().type(term->prediction);
     if (!ir::IsFloat(type.dtype)) {
@@ -265,13 +351,14 @@ class ModelImporter {
         return InvalidArgument(
             fmt::format("logits have type {}; rank 2 or more is expected", type.ToString()));
       }
+      const Tensor* given = importer.Find(spec.target);
+      HYPER_ASSIGN_OR_RETURN(term->class_axis,
+                             ClassAxisOf(spec, type, given == nullptr ? nullptr : &given->type));
       target = {ir::DType::kI64, type.dims};
-      target.dims.pop_back();
-      if (const Tensor* given = importer.Find(spec.target);
-          given != nullptr && given->type.dtype == ir::DType::kI32) {
+      target.dims.erase(target.dims.begin() + term->class_axis);
+      if (given != nullptr && given->type.dtype == ir::DType::kI32) {
         target.dtype = ir::DType::kI32;
       }
-      term->class_axis = type.rank() - 1;
     }
     HYPER_ASSIGN_OR_RETURN(term->target, importer.DataArgument(spec.target, target));
     return Status::Ok();
@@ -360,6 +447,11 @@ std::vector<SymbolicDim> SymbolicDims(const LoadedModel& model) {
     }
   }
   return dims;
+}
+
+void CheckImportNames(const LoadedModel& model, const ImportOptions& options,
+                      Diagnostics* diagnostics) {
+  ModelImporter(model, options, diagnostics).ResolveNames();
 }
 
 Result<ImportedModel> Import(const LoadedModel& model, const ImportOptions& options,

@@ -151,44 +151,60 @@ void FunctionImporter::AddArguments(
     }
   }
   for (const NamedTensor& t : model_.tensors) {
-    if (tensors_.count(t.name) > 0 || !t.value.defined()) continue;
+    const bool bound = tensors_.count(t.name) > 0 || plan_.views.count(t.name) > 0;
+    if (bound || !t.value.defined()) continue;
     Bind(t.name, {t.value.type(), {}, t.value, true});
   }
 }
 
 Result<ValueId> FunctionImporter::DataArgument(const std::string& name,
                                                const ir::TensorType& type) {
-  if (const auto it = tensors_.find(name); it != tensors_.end()) {
-    if (it->second.type != type) {
+  if (Tensor* found = Lookup(name); found != nullptr) {
+    if (found->type != type) {
       return InvalidArgument(fmt::format("'{}' has type {}, expected {}", name,
-                                         it->second.type.ToString(), type.ToString()));
+                                         found->type.ToString(), type.ToString()));
     }
-    return Materialise(builder_, it->second);
+    return Materialise(builder_, *found);
   }
   const ValueId value = function_->AddArgument(type, ArgumentKind::kInput, name);
   Bind(name, {type, value, {}, false});
   return value;
 }
 
-const Tensor* FunctionImporter::Find(const std::string& name) const {
-  const auto it = tensors_.find(name);
-  return it == tensors_.end() ? nullptr : &it->second;
+Tensor* FunctionImporter::Lookup(const std::string& name) {
+  if (const auto it = tensors_.find(name); it != tensors_.end()) return &it->second;
+  const auto view = plan_.views.find(name);
+  if (view == plan_.views.end()) return nullptr;
+  const auto it = tensors_.find(view->second.parameter);
+  if (it == tensors_.end()) return nullptr;
+  const TensorView& how = view->second.view;
+  if (it->second.known) {
+    const HostTensor value = ApplyView(it->second.constant, how);
+    Bind(name, {value.type(), {}, value, true});
+  } else {
+    builder_.SetContext(ir::Role::kForward, -1, name);
+    ValueId value = it->second.value;
+    if (!how.permutation.empty()) {
+      value = builder_.Transpose(value, {how.permutation.begin(), how.permutation.end()});
+    }
+    value = builder_.Reshape(value, how.dims);
+    Bind(name, {builder_.type(value), value, {}, false});
+  }
+  return &tensors_.at(name);
 }
 
+const Tensor* FunctionImporter::Find(const std::string& name) { return Lookup(name); }
+
 std::optional<ValueId> FunctionImporter::ValueOf(const std::string& name) {
-  const auto it = tensors_.find(name);
-  if (it == tensors_.end()) return std::nullopt;
+  Tensor* found = Lookup(name);
+  if (found == nullptr) return std::nullopt;
   builder_.SetContext(ir::Role::kForward, -1, name);
-  return Materialise(builder_, it->second);
+  return Materialise(builder_, *found);
 }
 
 const ParameterDecision* FunctionImporter::PersistentOperand(const NodeProto& node,
                                                              int slot) const {
-  if (slot >= node.input_size()) return nullptr;
-  const auto split =
-      node.output_size() == 0 ? plan_.operands.end() : plan_.operands.find({node.output(0), slot});
-  const ParameterDecision* d =
-      plan_.Find(split != plan_.operands.end() ? split->second : node.input(slot));
+  const ParameterDecision* d = plan_.Find(plan_.Reads(node, slot));
   return d == nullptr || d->constant ? nullptr : d;
 }
 
@@ -218,7 +234,10 @@ void FunctionImporter::ImportNodes(const std::vector<std::string>& wanted) {
                                   [&](const std::string& o) { return needed.count(o) > 0; });
     if (!used) continue;
     // Constants and un-merged Identity nodes are bound already.
-    if (node.output_size() == 1 && tensors_.count(node.output(0)) > 0) continue;
+    if (node.output_size() == 1 &&
+        (tensors_.count(node.output(0)) > 0 || plan_.views.count(node.output(0)) > 0)) {
+      continue;
+    }
     const int opset = model_.node_opset[static_cast<size_t>(i)];
     ImportNode(node, {opset, sources.at(&node), NodeLocation(model_.path, node), 0});
   }
@@ -227,15 +246,18 @@ void FunctionImporter::ImportNodes(const std::vector<std::string>& wanted) {
 void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
   std::vector<Tensor*> inputs;
   bool skip = false;
-  for (int i = 0; i < node.input_size(); ++i) {
-    std::string name = node.input(i);
+  for (int i = 0;; ++i) {
+    std::string name = i < node.input_size() ? node.input(i) : std::string();
+    bool redirected = false;
     if (node.output_size() > 0) {
       const auto split = plan_.operands.find({node.output(0), i});
-      if (split != plan_.operands.end()) name = split->second;
+      redirected = split != plan_.operands.end();
+      if (redirected) name = split->second;
     }
-    const auto it = tensors_.find(name);
-    inputs.push_back(it == tensors_.end() ? nullptr : &it->second);
-    if (name.empty() || it != tensors_.end()) continue;
+    if (i >= node.input_size() && !redirected) break;
+    Tensor* tensor_of = Lookup(name);
+    inputs.push_back(tensor_of);
+    if (name.empty() || tensor_of != nullptr) continue;
     skip = true;
     if (failed_.count(name) > 0) continue;  // reported where it failed
     const NamedTensor* tensor = model_.FindTensor(name);
@@ -247,7 +269,12 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
             : fmt::format("operand '{}' is not available", name));
   }
   const int errors = diagnostics_->error_count();
-  if (!skip) {
+  if (skip) {
+    // Behind a node that failed; what is wrong with this one too is told all the same.
+    if (const Status s = Importable(node, scope.opset); !s.ok()) {
+      diagnostics_->Error({scope.where}, s.message());
+    }
+  } else {
     const ImportTarget* target = ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
     const onnx::OpSchema* schema = SchemaOf(node, scope.opset);
     builder_.SetContext(ir::Role::kForward, -1, scope.source);
@@ -364,11 +391,11 @@ void FunctionImporter::ImportBody(const NodeProto& node, const std::vector<Tenso
   ++inner.depth;
   // Attributes that the call leaves out have the defaults of the schema.
   NodeProto call = node;
-  for (const auto& [name, attribute] : schema->attributes()) {
+  for (const auto& entry : schema->attributes()) {
     const bool given = std::any_of(call.attribute().begin(), call.attribute().end(),
-                                   [&](const auto& a) { return a.name() == name; });
-    if (given || attribute.default_value.name().empty()) continue;
-    *call.add_attribute() = attribute.default_value;
+                                   [&](const auto& a) { return a.name() == entry.first; });
+    if (given || entry.second.default_value.name().empty()) continue;
+    *call.add_attribute() = entry.second.default_value;
   }
   for (const NodeProto& step : ExpandCall(*body, call, &names_)) {
     inner.where = fmt::format("{}: {} of its function body", scope.where, step.op_type());

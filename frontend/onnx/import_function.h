@@ -30,7 +30,7 @@ class FunctionImporter {
   void ImportNodes(const std::vector<std::string>& wanted);
   // The tensor of that name as a value; nullopt when it does not exist or could not be imported.
   std::optional<ir::ValueId> ValueOf(const std::string& name);
-  const Tensor* Find(const std::string& name) const;
+  const Tensor* Find(const std::string& name);
   ir::Builder& builder() { return builder_; }
   ImportEvents& events() { return events_; }
   // A new data argument, or the one of that name.
@@ -53,6 +53,8 @@ class FunctionImporter {
   void ImportIf(const onnx::NodeProto& node, const std::vector<Tensor*>& inputs,
                 const Scope& scope);
   void Bind(const std::string& name, Tensor tensor);
+  // The tensor of that name, null when there is none (yet). Views of parameters are made here.
+  Tensor* Lookup(const std::string& name);
   ir::TensorType Widened(ir::TensorType type) const;
   NodeContext::Services ServicesFor(const onnx::NodeProto& node);
   const ParameterDecision* PersistentOperand(const onnx::NodeProto& node, int slot) const;

@@ -158,12 +158,14 @@ double NodeContext::Float(std::string_view name, double fallback) const {
 }
 std::string NodeContext::String(std::string_view name, std::string fallback) const {
   const auto* a = Attribute(name);
-  return a == nullptr ? fallback : a->s();
+  if (a == nullptr) return fallback;
+  return a->s();
 }
 std::vector<int64_t> NodeContext::IntList(std::string_view name,
                                           std::vector<int64_t> fallback) const {
   const auto* a = Attribute(name);
-  return a == nullptr ? fallback : std::vector<int64_t>(a->ints().begin(), a->ints().end());
+  if (a == nullptr) return fallback;
+  return {a->ints().begin(), a->ints().end()};
 }
 
 std::optional<std::vector<int64_t>> NodeContext::Axes(int input) const {
@@ -217,14 +219,16 @@ ValueId NodeContext::MapTensors(std::vector<Tensor> operands, const ExprFunction
   return Add1("map", values, {{"expr", expr}});
 }
 
-ValueId NodeContext::MapInputs(std::vector<int> operands, const ExprFunction& body) {
+ValueId NodeContext::MapInputs(const std::vector<int>& operands, const ExprFunction& body) {
   std::vector<Tensor> tensors;
+  tensors.reserve(operands.size());
   for (int i : operands) tensors.push_back(Require(i));
   return MapTensors(std::move(tensors), body);
 }
 
-ValueId NodeContext::MapValues(std::vector<ValueId> operands, const ExprFunction& body) {
+ValueId NodeContext::MapValues(const std::vector<ValueId>& operands, const ExprFunction& body) {
   std::vector<Tensor> tensors;
+  tensors.reserve(operands.size());
   for (ValueId v : operands) tensors.push_back({b().type(v), v, {}, false});
   return MapTensors(std::move(tensors), body);
 }

@@ -16,6 +16,14 @@
 
 namespace hyper::onnx_frontend {
 
+// What every family of importers speaks of.
+using ir::Dims;
+using ir::DType;
+using ir::ExprBuilder;
+using ir::ScalarOp;
+using ir::ValueId;
+using Args = std::span<const int>;  // operands of an expression under construction
+
 class NodeContext;
 
 struct ImportTarget {
@@ -151,8 +159,8 @@ class NodeContext {
                    ir::Attributes attributes = {});
   // Element-wise over operands, broadcast as numpy does; constants of one value become part of
   // the expression.
-  ir::ValueId MapInputs(std::vector<int> operands, const ExprFunction& body);
-  ir::ValueId MapValues(std::vector<ir::ValueId> operands, const ExprFunction& body);
+  ir::ValueId MapInputs(const std::vector<int>& operands, const ExprFunction& body);
+  ir::ValueId MapValues(const std::vector<ir::ValueId>& operands, const ExprFunction& body);
   ir::ValueId MapTensors(std::vector<Tensor> operands, const ExprFunction& body);
   ir::ValueId Reshape(ir::ValueId x, ir::Dims dims);  // fails on another number of elements
   ir::ValueId BroadcastTo(ir::ValueId x, const ir::Dims& dims);

@@ -10,11 +10,6 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::DType;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using Args = std::span<const int>;
-
 // An expression builder with the operand's dtype at hand.
 struct X {
   ExprBuilder& e;

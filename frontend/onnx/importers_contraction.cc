@@ -10,12 +10,6 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using ir::ValueId;
-using Args = std::span<const int>;
-
 // One operand of a contraction: letters name its dims. Dims of extent 1 whose letter has a larger
 // extent in the other operand are dropped (broadcasting).
 struct Operand {

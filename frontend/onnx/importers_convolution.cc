@@ -9,10 +9,6 @@
 
 namespace hyper::onnx_frontend {
 
-using ir::Dims;
-using ir::ScalarOp;
-using ir::ValueId;
-
 Window ReadWindow(NodeContext& c, Dims kernel) {
   const size_t n = kernel.size();
   Window w;

@@ -10,15 +10,10 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using ir::ValueId;
-
 void Concat(NodeContext& c) {
   const int axis = NormalAxis(c.Int("axis", 1), c.Type(0).rank());
   std::vector<ValueId> operands;
+  operands.reserve(static_cast<size_t>(c.input_count()));
   for (int i = 0; i < c.input_count(); ++i) operands.push_back(c.In(i));
   c.Out(0,
         operands.size() == 1 ? operands[0] : c.Add1("concat", operands, {{"axis", int64_t{axis}}}));

@@ -9,11 +9,6 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::DType;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using Args = std::span<const int>;
-
 void CheckSameType(const NodeContext& c, int a, int b) {
   if (c.Type(a).dtype != c.Type(b).dtype) {
     Fail(fmt::format("operands have different element types, {} and {}",

@@ -9,13 +9,6 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using ir::ValueId;
-using Args = std::span<const int>;
-
 void RequireIndices(const NodeContext& c, int i) {
   const DType dtype = c.Type(i).dtype;
   if (dtype != DType::kI32 && dtype != DType::kI64) {

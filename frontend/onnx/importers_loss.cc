@@ -9,13 +9,6 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using ir::ValueId;
-using Args = std::span<const int>;
-
 // [N, C, d...] -> rows [N*d..., C], as in the labels' order.
 ValueId Rows(NodeContext& c, ValueId x) {
   const Dims dims = c.b().type(x).dims;

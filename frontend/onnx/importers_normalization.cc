@@ -9,13 +9,6 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using ir::ValueId;
-using Args = std::span<const int>;
-
 // A per-channel vector [C] against x [N, C, ...].
 ValueId Channels(NodeContext& c, ValueId vector, const Dims& dims) {
   return c.b().Broadcast(vector, dims, {1});

@@ -12,10 +12,7 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
 using ir::HostTensor;
-using ir::ScalarOp;
-using ir::ValueId;
 
 // Padding behind the input that makes the last windows of ceil_mode fit, beyond pads_high.
 Dims CeilExcess(NodeContext& c, const Window& w) {

@@ -10,13 +10,6 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::ExprBuilder;
-using ir::ScalarOp;
-using ir::ValueId;
-using Args = std::span<const int>;
-
 struct Reduced {
   Dims axes;
   Dims kept;          // result with the reduced dims as 1

@@ -13,12 +13,7 @@
 namespace hyper::onnx_frontend {
 namespace {
 
-using ir::Dims;
-using ir::DType;
-using ir::ExprBuilder;
 using ir::HostTensor;
-using ir::ScalarOp;
-using ir::ValueId;
 
 void Shape(NodeContext& c) {
   const Dims dims = c.Shape(0);

@@ -42,12 +42,21 @@ void FindGradientProblems(const LoadedModel& model, const ParameterPlan& plan,
                           ModelReport* report) {
   std::set<std::string> depends;
   for (const ParameterDecision& d : plan.tensors) {
-    if (!d.constant && d.kind == ir::ArgumentKind::kParameter) depends.insert(d.name);
+    if (d.constant || (d.kind != ir::ArgumentKind::kParameter && d.cut_by.empty())) continue;
+    depends.insert(d.name);
   }
+  // The operands that an exporter left out are biases: what reads them reads weights as well.
+  const auto reads_any = [&](const onnx::NodeProto& node) {
+    for (int i = 0; i < node.input_size(); ++i) {
+      if (depends.count(plan.Reads(node, i)) > 0) return true;
+    }
+    for (const std::string& name : NamesRead(node)) {
+      if (depends.count(name) > 0) return true;
+    }
+    return false;
+  };
   for (const onnx::NodeProto& node : model.graph().node()) {
-    bool reads = false;
-    for (const std::string& name : NamesRead(node)) reads = reads || depends.count(name) > 0;
-    if (!reads) continue;
+    if (!reads_any(node)) continue;
     const ImportTarget* target = ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
     if (target != nullptr && !target->no_gradient.empty()) {
       // What depends on the shape alone has no gradient and needs none.
@@ -90,6 +99,8 @@ ModelReport BuildReport(const LoadedModel& model, const ImportOptions& given) {
   Diagnostics diagnostics;
   const ParameterPlan plan = PlanParameters(model, options, &diagnostics);
   report.tensors = plan.tensors;
+  report.notes = plan.warnings;
+  report.notes.insert(report.notes.end(), plan.notes.begin(), plan.notes.end());
   for (const ParameterDecision& d : plan.tensors) {
     if (d.constant || !d.needed) continue;
     (d.kind == ir::ArgumentKind::kParameter ? report.trained_elements : report.frozen_elements) +=
@@ -125,34 +136,111 @@ ModelReport BuildReport(const LoadedModel& model, const ImportOptions& given) {
   return report;
 }
 
+namespace {
+
+constexpr size_t kColumns = 100;
+
+// Words of `text` on lines of at most `width`, the lines after the first behind `indent` blanks.
+std::string Wrapped(const std::string& text, size_t width, size_t indent) {
+  std::string out;
+  size_t used = 0;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const size_t length = end - begin;
+    if (used > 0 && used + 1 + length > width) {
+      // A word that is longer than the line begins further to the left.
+      const size_t fitting = length > width && length < kColumns - 4 ? kColumns - length : indent;
+      out += "\n" + std::string(std::min(indent, fitting), ' ');
+      used = 0;
+    } else if (used > 0) {
+      out += ' ';
+      ++used;
+    }
+    out.append(text, begin, length);
+    used += length;
+    begin = end + 1;
+  }
+  return out;
+}
+
+// Rows of columns as wide as their widest cell, but no wider than `limits`; a wider cell pushes the
+// rest of its row to the next line. The last column takes what is left and is wrapped.
+std::string Table(const std::vector<std::vector<std::string>>& rows,
+                  const std::vector<size_t>& limits) {
+  std::vector<size_t> widths(limits.size(), 0);
+  for (const auto& row : rows) {
+    for (size_t i = 0; i < limits.size(); ++i) {
+      if (row[i].size() <= limits[i]) widths[i] = std::max(widths[i], row[i].size());
+    }
+  }
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = "  ";
+    size_t at = 2;
+    for (size_t i = 0; i < limits.size(); ++i) {
+      line += row[i];
+      at += widths[i] + 2;
+      if (row[i].size() > widths[i]) {
+        line += "\n" + std::string(at, ' ');
+      } else {
+        line += std::string(widths[i] - row[i].size() + 2, ' ');
+      }
+    }
+    line += Wrapped(row[limits.size()], kColumns - at, at);
+    while (line.ends_with(' ')) line.pop_back();
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string ReasonText(const ParameterDecision& d) {
+  std::string text = d.reason;
+  if (!d.suspicion.empty()) text += fmt::format("; perhaps a buffer: it {}", d.suspicion);
+  if (!d.alias.empty()) text += fmt::format(" (also called {})", d.alias);
+  return text;
+}
+
+}  // namespace
+
 std::string ReportText(const ModelReport& r) {
   std::string out = fmt::format("{}: IR {}, ", r.path, r.ir_version);
   for (const auto& [domain, version] : r.opsets) out += fmt::format("{} {}, ", domain, version);
   out += fmt::format("by {}\n", r.producer == " " ? "unknown" : r.producer);
   auto tensors = [&](std::string_view title, const std::vector<ReportTensor>& list) {
-    out += fmt::format("\n{}\n", title);
-    for (const ReportTensor& t : list) out += fmt::format("  {:<32} {}\n", t.name, t.type);
+    std::vector<std::vector<std::string>> rows;
+    for (const ReportTensor& t : list) rows.push_back({t.name, t.type});
+    out += fmt::format("\n{}\n", title) + Table(rows, {40});
   };
   tensors("inputs", r.inputs);
   tensors("outputs", r.outputs);
-  if (!r.dims.empty()) out += "\nsymbolic dims\n";
-  for (const SymbolicDim& d : r.dims)
-    out += fmt::format("  {:<32} {}\n", d.name, Join(d.uses, ", "));
+  if (!r.dims.empty()) {
+    std::vector<std::vector<std::string>> rows;
+    for (const SymbolicDim& d : r.dims) rows.push_back({d.name, Join(d.uses, ", ")});
+    out += "\nsymbolic dims\n" + Table(rows, {40});
+  }
   out += fmt::format("\nweights: {} elements trained, {} frozen\n", r.trained_elements,
                      r.frozen_elements);
+  std::vector<std::vector<std::string>> rows = {{"name", "type", "kind", "why"}};
   for (const ParameterDecision& d : r.tensors) {
     if (d.constant && d.type.elements() <= 1) continue;
-    out += fmt::format("  {:<32} {:<24} {:<9} {}{}\n", d.name, d.type.ToString(), KindText(d),
-                       d.reason, d.alias.empty() ? "" : fmt::format(" (alias {})", d.alias));
+    rows.push_back({d.name, d.type.ToString(), std::string(KindText(d)), ReasonText(d)});
+  }
+  if (rows.size() > 1) out += Table(rows, {36, 20, 8});
+  if (!r.notes.empty()) out += "\nnotes\n";
+  for (const std::string& note : r.notes) {
+    out += "  " + Wrapped(note, kColumns - 4, 4) + "\n";
   }
   out += "\noperators\n";
-  for (const auto& [op, n] : r.ops) out += fmt::format("  {:<32} {}\n", op, n);
+  rows.clear();
+  for (const auto& [op, n] : r.ops) rows.push_back({op, std::to_string(n)});
+  out += Table(rows, {40});
   if (!r.problems.empty()) out += "\nnodes that cannot be imported or pass no gradient\n";
   for (const ReportProblem& p : r.problems) {
-    out += fmt::format("  {:<9} {} ({}): {}\n", p.kind, p.node, p.op, p.reason);
+    const std::string text = fmt::format("{:<9} {} ({}): {}", p.kind, p.node, p.op, p.reason);
+    out += "  " + Wrapped(text, kColumns - 12, 12) + "\n";
   }
   if (!r.messages.empty()) out += "\nerrors\n";
-  for (const std::string& m : r.messages) out += fmt::format("  {}\n", m);
+  for (const std::string& m : r.messages) out += "  " + Wrapped(m, kColumns - 4, 4) + "\n";
   return out;
 }
 
@@ -180,7 +268,8 @@ std::string ReportJson(const ModelReport& r) {
                                {"type", ir::DTypeName(d.type.dtype)},
                                {"dims", d.type.dims},
                                {"kind", KindText(d)},
-                               {"reason", d.reason}});
+                               {"reason", d.reason},
+                               {"suspicion", d.suspicion}});
   }
   j["ops"] = ordered_json::object();
   for (const auto& [op, n] : r.ops) j["ops"][op] = n;
@@ -190,6 +279,7 @@ std::string ReportJson(const ModelReport& r) {
         {{"node", p.node}, {"op", p.op}, {"kind", p.kind}, {"reason", p.reason}});
   }
   j["messages"] = r.messages;
+  j["notes"] = r.notes;
   j["trained_elements"] = r.trained_elements;
   j["frozen_elements"] = r.frozen_elements;
   return j.dump(2, ' ', false, ordered_json::error_handler_t::replace);

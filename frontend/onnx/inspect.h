@@ -34,17 +34,20 @@ struct ModelReport {
   std::vector<std::pair<std::string, int>> ops;  // histogram by op, most frequent first
   std::vector<ReportProblem> problems;
   std::vector<std::string> messages;  // other errors of an import
+  std::vector<std::string> notes;     // doubts about what is a parameter, and what was put right
   int64_t trained_elements = 0;
   int64_t frozen_elements = 0;
 };
 
 // `options` as for Import; dims may be left unbound, then only what does not need shapes is
 // checked. Without a loss every output counts as one when "does not reach the loss" is decided.
+// Dims that no input has are ignored.
 ModelReport BuildReport(const LoadedModel& model, const ImportOptions& options);
 
+// Tables of at most 100 columns; only names longer than that stand out.
 std::string ReportText(const ModelReport& report);
 // Stable keys: path, ir_version, opsets, producer, inputs, outputs, dims, parameters, ops,
-// problems, messages, trained_elements, frozen_elements.
+// problems, messages, notes, trained_elements, frozen_elements. docs/formats.md describes them.
 std::string ReportJson(const ModelReport& report);
 
 }  // namespace hyper::onnx_frontend

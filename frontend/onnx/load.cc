@@ -15,23 +15,24 @@ namespace hyper::onnx_frontend {
 namespace {
 
 Result<onnx::ModelProto> ParseFile(const std::string& path, const LoadOptions& options) {
-  HYPER_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> file, MappedFile::Open(path));
-  if (file->size() == 0) return InvalidArgument(fmt::format("'{}' is empty", path));
+  HYPER_ASSIGN_OR_RETURN(const FileBytes file, MapFile(path));
+  const int64_t size = static_cast<int64_t>(file.bytes.size());
+  if (size == 0) return InvalidArgument(fmt::format("'{}' is empty", path));
   const int64_t limit = std::min<int64_t>(options.max_file_bytes, std::numeric_limits<int>::max());
-  if (file->size() > limit) {
+  if (size > limit) {
     return InvalidArgument(fmt::format(
         "'{}' has {} bytes; a model file ends at {} (store the weights as external data)", path,
-        file->size(), limit));
+        size, limit));
   }
-  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(file->data()),
-                                                static_cast<int>(file->size()));
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(file.bytes.data()),
+                                                static_cast<int>(size));
   stream.SetTotalBytesLimit(std::numeric_limits<int>::max());
   stream.SetRecursionLimit(100);
   onnx::ModelProto model;
   if (!model.ParseFromCodedStream(&stream) || !stream.ConsumedEntireMessage()) {
     return InvalidArgument(
         fmt::format("'{}' is not an ONNX model or is damaged: parsing stopped at byte {} of {}",
-                    path, stream.CurrentPosition(), file->size()));
+                    path, stream.CurrentPosition(), size));
   }
   return model;
 }

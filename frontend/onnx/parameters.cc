@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <set>
 
@@ -10,6 +9,8 @@
 #include "frontend/onnx/functions.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/importer.h"
+#include "frontend/onnx/parameter_looks.h"
+#include "frontend/onnx/parameter_tensors.h"
 
 namespace hyper::onnx_frontend {
 namespace {
@@ -25,22 +26,6 @@ bool Contains(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-bool AllDigits(std::string_view s) {
-  return !s.empty() &&
-         std::all_of(s.begin(), s.end(), [](unsigned char c) { return std::isdigit(c); });
-}
-
-// Names that exporters invent for folded values; a tensor called so may be a weight or a number of
-// the formula, and only its use tells.
-bool IsGeneratedName(const std::string& name) {
-  if (AllDigits(name)) return true;
-  if (name.starts_with("val_") && AllDigits(std::string_view(name).substr(4))) return true;
-  for (std::string_view prefix : {"onnx::", "const_fold_opt__", "scalar_tensor", "_val_"}) {
-    if (name.starts_with(prefix)) return true;
-  }
-  return name.find("Constant_") != std::string::npos && name.ends_with("_output_0");
-}
-
 const ImportTarget* TargetOf(const NodeProto& node) {
   return ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
 }
@@ -52,15 +37,32 @@ bool PassesThrough(const NodeProto& node) {
   return ops.count(node.op_type()) > 0;
 }
 
+// Why no gradient passes a node, or empty.
+std::string BlocksGradient(const NodeProto& node) {
+  const ImportTarget* target = TargetOf(node);
+  if (target != nullptr && !target->no_gradient.empty()) return std::string(target->no_gradient);
+  if (node.op_type() == "Cast" && NormalDomain(node.domain()).empty()) {
+    for (const auto& a : node.attribute()) {
+      if (a.name() != "to") continue;
+      const auto dtype = DTypeFromOnnx(static_cast<int>(a.i()));
+      if (dtype.has_value() && !ir::IsFloat(*dtype)) return "integers have no derivative";
+    }
+  }
+  return {};
+}
+
 class Planner {
  public:
   Planner(const LoadedModel& model, const ImportOptions& options, Diagnostics* diagnostics)
       : model_(model), options_(options), diagnostics_(diagnostics) {
     for (const auto& output : model.graph().output()) outputs_.insert(output.name());
+    for (const NodeProto& node : model.graph().node()) {
+      if (node.op_type() == "Reshape" && node.output_size() > 0) reshaped_.insert(node.output(0));
+    }
   }
 
   ParameterPlan Run() {
-    CollectTensors();
+    plan_ = CollectParameterTensors(model_, options_.restore_parameters);
     CollectUses();
     SplitStates();
     std::vector<std::string> roots(outputs_.begin(), outputs_.end());
@@ -72,10 +74,17 @@ class Planner {
     roots.insert(roots.end(), losses.begin(), losses.end());
     needed_ = Ancestors(model_, roots);
     in_loss_ = Ancestors(model_, losses);
+    losses_.insert(losses.begin(), losses.end());
+    losses_.erase("");
+    FollowGradients();
     for (ParameterDecision& d : plan_.tensors) Classify(&d);
     NameAliases();
     ApplyRules();
     FreezeStates();
+    if (options_.training) {
+      SuspectParameters(model_, &plan_);
+      WarnOfCuts();
+    }
     return std::move(plan_);
   }
 
@@ -89,44 +98,96 @@ class Planner {
     return it == plan_.index.end() ? nullptr : &plan_.tensors[static_cast<size_t>(it->second)];
   }
 
-  void CollectTensors() {
-    for (const NamedTensor& t : model_.tensors) {
-      if (!t.value.defined() || !ir::IsFloat(t.value.type().dtype)) continue;
-      ParameterDecision d;
-      d.name = d.source = t.name;
-      d.type = t.value.type();
-      d.value = t.value;
-      d.place = t.origin == TensorOrigin::kInitializer ? TensorPlace::kInitializer
-                                                       : TensorPlace::kConstantNode;
-      Add(std::move(d));
-    }
-    if (!options_.unmerge_identities) return;
-    for (const NodeProto& node : model_.graph().node()) {
-      if (node.op_type() != "Identity" || !NormalDomain(node.domain()).empty()) continue;
-      if (node.input_size() != 1 || node.output_size() != 1) continue;
-      const ParameterDecision* source = Find(node.input(0));
-      if (source == nullptr || outputs_.count(node.output(0)) > 0) continue;
-      ParameterDecision d = *source;
-      d.name = node.output(0);
-      d.place = TensorPlace::kIdentity;
-      unmerged_.insert(&node);
-      Add(std::move(d));
-    }
+  bool IsSplitIdentity(const NodeProto& node) {
+    if (node.op_type() != "Identity" || node.output_size() != 1) return false;
+    const ParameterDecision* d = Find(node.output(0));
+    return d != nullptr && d->places.front().place == TensorPlace::kIdentity;
   }
 
   void CollectUses() {
     for (const NodeProto& node : model_.graph().node()) {
-      if (unmerged_.count(&node) > 0) continue;
-      for (int i = 0; i < node.input_size(); ++i) uses_[node.input(i)].push_back({&node, i});
+      if (IsSplitIdentity(node)) continue;
+      for (int i = 0;; ++i) {  // operands that the file lacks stand behind those it has
+        const std::string name = plan_.Reads(node, i);
+        if (name.empty() && i >= node.input_size()) break;
+        uses_[name].push_back({&node, i});
+      }
       // Captured by branches: used in a way that only the branch knows.
       if (std::any_of(node.attribute().begin(), node.attribute().end(),
                       [](const auto& a) { return a.has_g() || a.graphs_size() > 0; })) {
         const std::vector<std::string> read = NamesRead(node);
         for (size_t k = static_cast<size_t>(node.input_size()); k < read.size(); ++k) {
-          uses_[read[k]].push_back({&node, -1});
+          const auto view = plan_.views.find(read[k]);
+          uses_[view == plan_.views.end() ? read[k] : view->second.parameter].push_back(
+              {&node, -1});
         }
       }
     }
+  }
+
+  // Which tensors a gradient can reach, and what keeps it from the others.
+  void FollowGradients() {
+    flows_ = losses_;
+    const auto& nodes = model_.graph().node();
+    for (int i = nodes.size() - 1; i >= 0; --i) {
+      const NodeProto& node = nodes[i];
+      const auto any = [&](const auto& names) {
+        return std::any_of(node.output().begin(), node.output().end(),
+                           [&](const std::string& o) { return names.count(o) > 0; });
+      };
+      if (!any(in_loss_)) continue;
+      const std::string why = BlocksGradient(node);
+      const std::vector<std::string> read = NamesRead(node);
+      if (why.empty() && any(flows_)) {
+        flows_.insert(read.begin(), read.end());
+        continue;
+      }
+      std::string blocker;
+      if (!why.empty()) {
+        blocker = fmt::format("'{}' ({}): {}", NodeTitle(node), node.op_type(), why);
+      } else {
+        for (const std::string& o : node.output()) {
+          if (const auto it = blockers_.find(o); it != blockers_.end()) blocker = it->second;
+        }
+      }
+      for (const std::string& name : read) blockers_[name] = blocker;
+    }
+  }
+
+  // An output of the graph or a tensor that a loss names.
+  bool IsRoot(const ParameterDecision& d, const std::set<std::string>& roots) const {
+    return roots.count(d.name) > 0 ||
+           std::any_of(d.places.begin(), d.places.end(), [&](const TensorPlacement& p) {
+             return p.place != TensorPlace::kOperand && roots.count(p.tensor) > 0;
+           });
+  }
+
+  bool HasUseIn(const ParameterDecision& d, const std::map<std::string, bool>& names) {
+    for (const Use& use : uses_[d.name]) {
+      for (const std::string& o : use.node->output()) {
+        if (names.count(o) > 0) return true;
+      }
+    }
+    return false;
+  }
+
+  // What keeps the gradient from `d`, which reaches the loss; empty when it gets one.
+  std::string CutBy(const ParameterDecision& d) {
+    if (IsRoot(d, losses_)) return {};
+    std::string blocker;
+    for (const Use& use : uses_[d.name]) {
+      const std::string why = BlocksGradient(*use.node);
+      for (const std::string& o : use.node->output()) {
+        if (why.empty() && flows_.count(o) > 0) return {};
+        if (in_loss_.count(o) == 0 || !blocker.empty()) continue;
+        if (!why.empty()) {
+          blocker = fmt::format("'{}' ({}): {}", NodeTitle(*use.node), use.node->op_type(), why);
+        } else if (const auto it = blockers_.find(o); it != blockers_.end()) {
+          blocker = it->second;
+        }
+      }
+    }
+    return blocker;
   }
 
   static bool IsStateUse(const Use& use) {
@@ -154,10 +215,9 @@ class Planner {
         }
         ParameterDecision d = plan_.tensors[i];
         d.name = names.MakeUnique(fmt::format("{}@{}", name, NodeTitle(*use.node)));
-        d.place = TensorPlace::kOperand;
-        d.node_output = use.node->output(0);
-        d.slot = use.slot;
-        plan_.operands[{d.node_output, d.slot}] = d.name;
+        const OperandSlot slot{use.node->output(0), use.slot};
+        d.places = {{TensorPlace::kOperand, d.name, {slot}, {{}, d.type.dims}}};
+        plan_.operands[{slot.node_output, slot.slot}] = d.name;
         split_uses_[d.name] = {use};
         Add(std::move(d));
       }
@@ -184,15 +244,41 @@ class Planner {
     return false;
   }
 
+  // PyTorch's TorchScript exporter keeps parameters as initializers: its Constant nodes are
+  // literals.
+  bool IsScriptLiteral(const ParameterDecision& d) const {
+    return d.places.front().place == TensorPlace::kConstantNode && IsGeneratedName(d.source) &&
+           model_.proto->producer_name() == "pytorch";
+  }
+
+  // Scale and bias of an InstanceNormalization that stands for a GroupNorm.
+  bool IsNormHelper(const ParameterDecision& d) {
+    if (!IsGeneratedName(d.source) || !AllEqual(d.value)) return false;
+    const double value = d.value.ElementAsDouble(0);
+    const std::vector<Use>& uses = uses_[d.name];
+    return (value == 0 || value == 1) && std::all_of(uses.begin(), uses.end(), [&](const Use& u) {
+             return u.node->op_type() == "InstanceNormalization" && u.slot > 0 &&
+                    reshaped_.count(u.node->input(0)) > 0;
+           });
+  }
+
   // Why a tensor is no weight although it takes part in the computation; empty when it may be one.
   std::string LooksConstant(const ParameterDecision& d) {
-    if (FeedsWeight(d.name, d.type)) return {};
-    const bool invented = d.place == TensorPlace::kConstantNode || IsGeneratedName(d.source);
-    if (invented && !(d.place == TensorPlace::kIdentity && !IsGeneratedName(d.name))) {
-      return "a number of the formula: no weight operand reads it";
+    if (d.literal) return "a number of the formula";
+    const bool recorded = !d.origin.empty();
+    if (recorded && !d.buffer) return {};
+    if (!recorded) {
+      if (IsScriptLiteral(d)) return "a literal of the program: a Constant node";
+      if (IsNormHelper(d)) return "a number of the formula: a GroupNorm spelled out";
+      if (FeedsWeight(d.name, d.type)) return {};
+      const TensorPlace place = d.places.front().place;
+      const bool invented = place == TensorPlace::kConstantNode || IsGeneratedName(d.source);
+      if (invented && !(place == TensorPlace::kIdentity && !IsGeneratedName(d.name))) {
+        return "a number of the formula: no weight operand reads it";
+      }
     }
     // Names like "blocks.0.scale" come from a module; "t17" or "two" may be anything.
-    if (d.type.elements() <= 1 && d.name.find('.') == std::string::npos) {
+    if (d.type.elements() <= 1 && (recorded || d.name.find('.') == std::string::npos)) {
       return "a single number; a rule that names it trains it";
     }
     for (int64_t i = 0; i < d.type.elements(); ++i) {
@@ -203,18 +289,13 @@ class Planner {
 
   void Classify(ParameterDecision* d) {
     const std::vector<Use>& uses = uses_[d->name];
-    const bool output = outputs_.count(d->name) > 0;
-    if (uses.empty() && !output) {
+    if (uses.empty() && !IsRoot(*d, outputs_)) {
       d->needed = false;
       d->constant = true;
       d->reason = "not used by any node";
       return;
     }
-    // Tensors made up here are needed when the node that reads them is.
-    d->needed =
-        needed_.count(d->name) > 0 || std::any_of(uses.begin(), uses.end(), [&](const Use& u) {
-          return u.node->output_size() > 0 && needed_.count(u.node->output(0)) > 0;
-        });
+    d->needed = HasUseIn(*d, needed_) || IsRoot(*d, outputs_) || IsRoot(*d, losses_);
     for (const Use& use : uses) {
       const ImportTarget* target = TargetOf(*use.node);
       if (target != nullptr && Contains(target->constant_inputs, use.slot)) {
@@ -229,10 +310,6 @@ class Planner {
       d->reason = "running statistic";
       return;
     }
-    reaches_loss_[d->name] =
-        in_loss_.count(d->name) > 0 || std::any_of(uses.begin(), uses.end(), [&](const Use& u) {
-          return u.node->output_size() > 0 && in_loss_.count(u.node->output(0)) > 0;
-        });
     const std::string looks = LooksConstant(*d);
     if (!looks.empty()) {
       d->constant = true;
@@ -240,19 +317,34 @@ class Planner {
       d->reason = looks;
       return;
     }
-    Decide(d);
+    Decide(d, {});
+    if (d->buffer && d->kind == ir::ArgumentKind::kParameter) {
+      d->kind = ir::ArgumentKind::kFrozen;
+      d->reason = d->origin + "; a rule with exactly its name trains it";
+    }
   }
 
-  void Decide(ParameterDecision* d) {
+  // Trained unless something stands in the way. `rule`: the glob that asks for it, or empty.
+  void Decide(ParameterDecision* d, const std::string& rule) {
     d->kind = ir::ArgumentKind::kFrozen;
+    d->cut_by.clear();
     if (!options_.training) {
       d->reason = "nothing is trained";
-    } else if (!reaches_loss_[d->name]) {
-      d->reason = "does not reach the loss";
-    } else {
-      d->kind = ir::ArgumentKind::kParameter;
-      d->reason = "trained";
+      return;
     }
+    if (!HasUseIn(*d, in_loss_) && !IsRoot(*d, losses_)) {
+      d->reason = "does not reach the loss";
+      return;
+    }
+    d->cut_by = CutBy(*d);
+    if (!d->cut_by.empty()) {
+      d->reason = "cut off from the loss by " + d->cut_by;
+      return;
+    }
+    d->kind = ir::ArgumentKind::kParameter;
+    d->reason = !rule.empty()        ? fmt::format("trained by '{}'", rule)
+                : !d->origin.empty() ? d->origin
+                                     : "a float tensor that reaches the loss";
   }
 
   // "/layers.0/linear1/MatMul" -> "layers.0.linear1"
@@ -294,8 +386,9 @@ class Planner {
     std::map<std::string, int> count;
     for (const ParameterDecision& d : plan_.tensors) ++count[d.name];
     for (ParameterDecision& d : plan_.tensors) {
-      if (d.constant || !(IsGeneratedName(d.name) || d.place == TensorPlace::kConstantNode))
-        continue;
+      const bool named =
+          !IsGeneratedName(d.name) && d.places.front().place != TensorPlace::kConstantNode;
+      if (d.constant || named || !d.alias.empty()) continue;
       d.alias = AliasFrom(d.name);
       if (!d.alias.empty()) ++count[d.alias];
     }
@@ -314,18 +407,24 @@ class Planner {
     for (const ParameterRule& rule : options_.rules) {
       bool matched = false;
       for (ParameterDecision& d : plan_.tensors) {
-        if (d.constant && !(d.can_train && rule.train && rule.glob != "*")) continue;
-        const bool match =
-            GlobMatch(rule.glob, d.name) || (!d.alias.empty() && GlobMatch(rule.glob, d.alias));
-        matched = matched || match;
-        if (!match || d.kind == ir::ArgumentKind::kState) continue;
-        if (d.constant) {
-          d.constant = false;
-          Decide(&d);
+        if (d.constant && !d.can_train) continue;
+        if (!GlobMatch(rule.glob, d.name) && (d.alias.empty() || !GlobMatch(rule.glob, d.alias))) {
+          continue;
         }
-        if (d.reason == "nothing is trained" || d.reason == "does not reach the loss") continue;
-        d.kind = rule.train ? ir::ArgumentKind::kParameter : ir::ArgumentKind::kFrozen;
-        d.reason = fmt::format("{} by '{}'", rule.train ? "trained" : "frozen", rule.glob);
+        if (d.constant && (!rule.train || rule.glob == "*")) {
+          matched = matched || !rule.train;  // it stays as it is already
+          continue;
+        }
+        matched = true;
+        if (d.kind == ir::ArgumentKind::kState) continue;
+        if (!rule.train) {
+          d.kind = ir::ArgumentKind::kFrozen;
+          d.cut_by.clear();
+          if (options_.training) d.reason = fmt::format("frozen by '{}'", rule.glob);
+        } else if (!d.buffer || rule.glob == d.name || rule.glob == d.alias) {
+          d.constant = false;
+          Decide(&d, rule.glob == "*" ? "" : rule.glob);
+        }
       }
       if (!matched && rule.glob != "*") {
         diagnostics_->Error(
@@ -349,7 +448,7 @@ class Planner {
         return node.output_size() > 1 && !node.output(1).empty();
       };
       auto frozen = [&](int slot) {
-        const ParameterDecision* p = slot < node.input_size() ? Find(node.input(slot)) : nullptr;
+        const ParameterDecision* p = Find(plan_.Reads(node, slot));
         return p != nullptr && !p->constant && p->kind == ir::ArgumentKind::kFrozen;
       };
       if (!marked() && frozen(1) && frozen(2)) {
@@ -359,17 +458,34 @@ class Planner {
     }
   }
 
+  void WarnOfCuts() {
+    std::vector<std::pair<std::string, std::vector<std::string>>> cuts;
+    for (const ParameterDecision& d : plan_.tensors) {
+      if (d.constant || !d.needed || d.cut_by.empty() || d.buffer) continue;
+      auto it = std::find_if(cuts.begin(), cuts.end(),
+                             [&](const auto& cut) { return cut.first == d.cut_by; });
+      if (it == cuts.end()) it = cuts.insert(cuts.end(), {d.cut_by, {}});
+      it->second.push_back(d.name);
+    }
+    for (const auto& [by, names] : cuts) {
+      plan_.warnings.push_back(
+          fmt::format("{}: not trained, since cut off from the loss by {}", ShortList(names), by));
+    }
+  }
+
   const LoadedModel& model_;
   const ImportOptions& options_;
   Diagnostics* diagnostics_;
   ParameterPlan plan_;
   std::set<std::string> outputs_;
-  std::set<const NodeProto*> unmerged_;  // looked up only, never iterated
   std::map<std::string, std::vector<Use>> uses_;
   std::map<std::string, std::vector<Use>> split_uses_;
   std::map<std::string, bool> needed_;
   std::map<std::string, bool> in_loss_;
-  std::map<std::string, bool> reaches_loss_;
+  std::set<std::string> losses_;                 // tensors that the losses name
+  std::set<std::string> flows_;                  // tensors that a gradient reaches
+  std::map<std::string, std::string> blockers_;  // others that reach the loss: what is in between
+  std::set<std::string> reshaped_;               // outputs of Reshape nodes
 };
 
 }  // namespace
@@ -387,6 +503,16 @@ std::string_view TensorPlaceName(TensorPlace place) {
 const ParameterDecision* ParameterPlan::Find(const std::string& name) const {
   const auto it = index.find(name);
   return it == index.end() ? nullptr : &tensors[static_cast<size_t>(it->second)];
+}
+
+std::string ParameterPlan::Reads(const onnx::NodeProto& node, int slot) const {
+  std::string name = slot < node.input_size() ? node.input(slot) : std::string();
+  if (node.output_size() > 0) {
+    const auto it = operands.find({node.output(0), slot});
+    if (it != operands.end()) name = it->second;
+  }
+  const auto view = views.find(name);
+  return view == views.end() ? name : view->second.parameter;
 }
 
 std::map<std::string, bool> Ancestors(const LoadedModel& model,

@@ -119,7 +119,7 @@ std::vector<std::byte> TypedBytes(const TensorProto& t, ir::DType dtype) {
 
 bool IsExternal(const TensorProto& t) { return t.data_location() == TensorProto::EXTERNAL; }
 
-Result<ExternalData::Bytes> ExternalBytes(const TensorProto& t, ExternalData* external) {
+Result<FileBytes> ExternalBytes(const TensorProto& t, ExternalData* external) {
   if (external == nullptr) return InvalidArgument("its data lies in another file");
   return external->Find(t);
 }
@@ -175,8 +175,9 @@ Status CheckTensor(const TensorProto& t, ExternalData* external) {
   };
   if (IsExternal(t)) {
     if (type->bits == 0) return InvalidArgument("strings cannot be external data");
-    HYPER_ASSIGN_OR_RETURN(const ExternalData::Bytes bytes, ExternalBytes(t, external));
-    if (bytes.size != want) return wrong_bytes("external data", bytes.size);
+    HYPER_ASSIGN_OR_RETURN(const FileBytes file, ExternalBytes(t, external));
+    const int64_t have = static_cast<int64_t>(file.bytes.size());
+    if (have != want) return wrong_bytes("external data", have);
     return Status::Ok();
   }
   if (t.has_raw_data()) {
@@ -209,9 +210,9 @@ Result<ir::HostTensor> ReadTensor(const TensorProto& t, ExternalData* external,
     return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(ir::DTypeBytes(*dtype)) == 0;
   };
   if (IsExternal(t)) {
-    HYPER_ASSIGN_OR_RETURN(const ExternalData::Bytes bytes, ExternalBytes(t, external));
-    if (aligned(bytes.data)) return ir::HostTensor(type, bytes.file, bytes.data);
-    return ir::HostTensor(type, std::span(bytes.data, static_cast<size_t>(bytes.size)));
+    HYPER_ASSIGN_OR_RETURN(const FileBytes file, ExternalBytes(t, external));
+    if (aligned(file.bytes.data())) return ir::HostTensor(type, file.owner, file.bytes.data());
+    return ir::HostTensor(type, file.bytes);
   }
   if (t.has_raw_data() && !t.raw_data().empty()) {
     const std::string& raw = t.raw_data();
@@ -227,15 +228,6 @@ Result<ir::HostTensor> ReadTensor(const TensorProto& t, ExternalData* external,
     return ir::HostTensor(type, bools);
   }
   return ir::HostTensor(type, TypedBytes(t, *dtype));
-}
-
-TensorProto WriteTensor(const ir::HostTensor& value, const std::string& name) {
-  TensorProto t;
-  t.set_name(name);
-  t.set_data_type(DTypeToOnnx(value.type().dtype));
-  for (int64_t d : value.type().dims) t.add_dims(d);
-  t.set_raw_data(value.bytes().data(), value.bytes().size());
-  return t;
 }
 
 ir::HostTensor ConvertTensor(const ir::HostTensor& value, ir::DType dtype) {

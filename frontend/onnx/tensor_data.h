@@ -1,15 +1,17 @@
 // Tensors of ONNX files <-> host tensors of the IR. Sizes are checked against the dims exactly, so
 // that a hostile file never makes us read outside its bytes.
-// Thread safety: pure functions; MappedFile is immutable after opening.
+// Thread safety: pure functions; an ExternalData belongs to one thread.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "base/mapped_file.h"
 #include "base/status.h"
 #include "ir/types.h"
 #include "onnx/onnx_pb.h"
@@ -26,39 +28,18 @@ std::string OnnxTypeName(int onnx_type);
 Result<int64_t> CheckedElementCount(std::span<const int64_t> dims,
                                     int64_t limit = int64_t{1} << 44);
 
-// A read-only mapping of a file.
-class MappedFile {
- public:
-  static Result<std::shared_ptr<const MappedFile>> Open(const std::string& path);
-  ~MappedFile();
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
-  const std::byte* data() const { return data_; }
-  int64_t size() const { return size_; }
-
- private:
-  MappedFile() = default;
-  const std::byte* data_ = nullptr;
-  int64_t size_ = 0;
-};
-
 // Opens the files named by tensors with external data. Only regular files inside `folder` with one
 // hard link are read; the error tells the path that a location resolves to.
 class ExternalData {
  public:
   explicit ExternalData(std::string folder) : folder_(std::move(folder)) {}
   // The bytes of `tensor` (offset and length checked), mapped.
-  struct Bytes {
-    std::shared_ptr<const MappedFile> file;
-    const std::byte* data = nullptr;
-    int64_t size = 0;
-  };
-  Result<Bytes> Find(const onnx::TensorProto& tensor);
+  Result<FileBytes> Find(const onnx::TensorProto& tensor);
 
  private:
   Result<std::string> Resolve(const std::string& location) const;
   std::string folder_;
-  std::map<std::string, std::shared_ptr<const MappedFile>> files_;
+  std::map<std::string, FileBytes> files_;  // by resolved path
 };
 
 // The content of `tensor`. `owner` keeps the protobuf alive, so that large raw data is shared
@@ -69,9 +50,6 @@ Result<ir::HostTensor> ReadTensor(const onnx::TensorProto& tensor, ExternalData*
 // Checks dims, element type and that exactly the bytes that the dims ask for are there, for every
 // element type of ONNX; reads nothing.
 Status CheckTensor(const onnx::TensorProto& tensor, ExternalData* external);
-
-// A TensorProto with raw data.
-onnx::TensorProto WriteTensor(const ir::HostTensor& value, const std::string& name);
 
 // The same values in another element type (round to nearest even; floats to integers truncate).
 ir::HostTensor ConvertTensor(const ir::HostTensor& value, ir::DType dtype);

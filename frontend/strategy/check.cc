@@ -32,8 +32,13 @@ bool IsNote(const ConfigNode& key) {
 
 class Checker {
  public:
-  Checker(Scope scope, const std::string& file, Diagnostics* diagnostics, LocationMap* locations)
-      : scope_(scope), file_(file), diagnostics_(diagnostics), locations_(locations) {}
+  Checker(Scope scope, const std::string& file, Diagnostics* diagnostics, LocationMap* locations,
+          std::set<std::string>* unknown)
+      : scope_(scope),
+        file_(file),
+        diagnostics_(diagnostics),
+        locations_(locations),
+        unknown_(unknown) {}
 
   // `key` is the node that errors about the section as a whole point at.
   Json Section(const ConfigNode& node, const std::string& table_path, const std::string& path,
@@ -53,8 +58,10 @@ class Checker {
                        const std::string& table_path, const std::string& path,
                        const std::string& kind);
   void FillMissing(const std::string& table_path, const std::string& path, const std::string& kind,
-                   const ConfigNode& key, Json* out);
-  void UnknownKey(const ConfigNode& key, const std::string& table_path, const std::string& path);
+                   const ConfigNode& key, const std::set<std::string>& meant, Json* out);
+  // Returns the keys that were probably meant.
+  std::vector<std::string> UnknownKey(const ConfigNode& key, const std::string& table_path,
+                                      const std::string& path);
 
   bool InScope(const Setting& setting) const {
     return scope_ == Scope::kStrategy || InLaunchConfig(setting);
@@ -62,6 +69,9 @@ class Checker {
   SourceLocation At(const ConfigNode& node) const { return {file_, node.line, node.column}; }
   void Error(const ConfigNode& node, std::string message, std::string help = {}) {
     diagnostics_->Error(At(node), std::move(message), std::move(help));
+  }
+  void RememberUnknown(const std::string& path) {
+    if (unknown_ != nullptr) unknown_->insert(path);
   }
   void Remember(const std::string& path, const ConfigNode& node) {
     if (locations_ != nullptr && node.line > 0) locations_->emplace(path, At(node));
@@ -71,6 +81,7 @@ class Checker {
   std::string file_;
   Diagnostics* diagnostics_;
   LocationMap* locations_;
+  std::set<std::string>* unknown_;
 };
 
 std::vector<size_t> Checker::UsableKeys(const ConfigNode& node, const std::string& path) {
@@ -83,10 +94,12 @@ std::vector<size_t> Checker::UsableKeys(const ConfigNode& node, const std::strin
       Error(key, fmt::format("a key {} must be a name, not {}",
                              path.empty() ? "of the strategy" : fmt::format("of '{}'", path),
                              key.kind == Kind::kScalar ? "empty text" : KindName(key.kind)));
+      RememberUnknown(path);
       continue;
     }
     if (key.text == "<<" && !key.quoted) {
       Error(key, "merge keys ('<<') are not supported", "repeat the keys, or use an alias");
+      RememberUnknown(path);
       continue;
     }
     const auto [before, fresh] = first.emplace(key.text, i);
@@ -103,13 +116,14 @@ std::vector<size_t> Checker::UsableKeys(const ConfigNode& node, const std::strin
   return usable;
 }
 
-void Checker::UnknownKey(const ConfigNode& key, const std::string& table_path,
-                         const std::string& path) {
+std::vector<std::string> Checker::UnknownKey(const ConfigNode& key, const std::string& table_path,
+                                             const std::string& path) {
   std::vector<std::string> siblings;
   for (const Setting* child : ChildSettings(table_path)) {
     if (InScope(*child)) siblings.emplace_back(LeafName(child->path));
   }
-  std::string help = SuggestName(key.text, siblings);
+  std::string help = DidYouMean(key.text, siblings);
+  std::vector<std::string> meant = NearestNames(key.text, siblings);
   if (help.empty()) {
     std::vector<std::string> places;
     for (const Setting& setting : AllSettings()) {
@@ -124,6 +138,7 @@ void Checker::UnknownKey(const ConfigNode& key, const std::string& table_path,
         path.empty() ? fmt::format("unknown key '{}'", key.text)
                      : fmt::format("unknown key '{}' in '{}'", key.text, path),
         std::move(help));
+  return meant;
 }
 
 void Checker::CheckApplicable(const ConfigNode& node, const std::vector<size_t>& usable,
@@ -145,11 +160,16 @@ void Checker::CheckApplicable(const ConfigNode& node, const std::vector<size_t>&
 }
 
 void Checker::FillMissing(const std::string& table_path, const std::string& path,
-                          const std::string& kind, const ConfigNode& key, Json* out) {
+                          const std::string& kind, const ConfigNode& key,
+                          const std::set<std::string>& meant, Json* out) {
   for (const Setting* child : ChildSettings(table_path)) {
     const std::string name(LeafName(child->path));
     if (out->contains(name) || !InScope(*child)) continue;
     if (!child->only_for.empty() && !HasChoice(child->only_for, kind)) continue;
+    if (child->required && meant.contains(name)) {
+      (*out)[name] = nullptr;  // a misspelled key was reported
+      continue;
+    }
     if (child->required) {
       Error(key, fmt::format("'{}' is missing; expected {}", ChildPath(path, name),
                              DescribeType(*child)));
@@ -187,11 +207,15 @@ Json Checker::Section(const ConfigNode& node, const std::string& table_path,
   }
   Json out = Json::object();
   const std::vector<size_t> usable = UsableKeys(node, path);
+  std::set<std::string> meant;
   for (const size_t i : usable) {
     const std::string& name = node.keys[i].text;
     const Setting* child = FindSetting(ChildPath(table_path, name));
     if (child == nullptr || !InScope(*child)) {
-      UnknownKey(node.keys[i], table_path, path);
+      for (std::string& key_meant : UnknownKey(node.keys[i], table_path, path)) {
+        meant.insert(std::move(key_meant));
+      }
+      RememberUnknown(path);
       continue;
     }
     out[name] = Value(*child, node.items[i], ChildPath(path, name), node.keys[i]);
@@ -200,6 +224,8 @@ Json Checker::Section(const ConfigNode& node, const std::string& table_path,
   std::string kind;
   bool kind_refused = false;
   if (kind_row != nullptr) {
+    // A misspelled kind was reported: what it takes is unknown.
+    if (meant.contains("kind") && !out.contains("kind")) out["kind"] = nullptr;
     const auto given = out.find("kind");
     kind_refused = given != out.end() && given->is_null();
     if (given == out.end()) {
@@ -209,7 +235,7 @@ Json Checker::Section(const ConfigNode& node, const std::string& table_path,
     }
   }
   CheckApplicable(node, usable, table_path, path, kind);
-  if (!kind_refused) FillMissing(table_path, path, kind, key, &out);
+  if (!kind_refused) FillMissing(table_path, path, kind, key, meant, &out);
   return out;
 }
 
@@ -345,8 +371,8 @@ ConfigNode FromJsonValue(const Json& json, int depth) {
 }  // namespace
 
 Json CheckTree(const ConfigNode& root, Scope scope, const std::string& file,
-               Diagnostics* diagnostics, LocationMap* locations) {
-  Checker checker(scope, file, diagnostics, locations);
+               Diagnostics* diagnostics, LocationMap* locations, std::set<std::string>* unknown) {
+  Checker checker(scope, file, diagnostics, locations, unknown);
   return checker.Section(root, "", "", root);
 }
 

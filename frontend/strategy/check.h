@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -22,9 +23,12 @@ enum class Scope { kStrategy, kLaunch };
 using LocationMap = std::map<std::string, SourceLocation>;
 
 // The checked document with defaults filled in, keys in file order. A value that was refused is
-// null, so that later checks can tell "missing" from "already reported". `locations` may be null.
+// null, so that later checks can tell "missing" from "already reported". `locations` may be null,
+// `unknown` too: it receives the sections ("" is the whole) that have a key which is unknown or no
+// name, so that another key may be missing there for no other reason.
 nlohmann::ordered_json CheckTree(const ConfigNode& root, Scope scope, const std::string& file,
-                                 Diagnostics* diagnostics, LocationMap* locations);
+                                 Diagnostics* diagnostics, LocationMap* locations,
+                                 std::set<std::string>* unknown = nullptr);
 
 // The position of `path`, or of its nearest ancestor that has one, or just the file.
 SourceLocation FindLocation(const LocationMap& locations, const std::string& file,

@@ -207,7 +207,7 @@ Status UnknownKey(std::string_view key) {
       names.emplace_back(setting.path);
     }
   }
-  std::string hint = SuggestName(key, names);
+  std::string hint = DidYouMean(key, names);
   if (hint.empty()) {
     // Only the section may be wrong or missing: "lr", "optimizer.lr".
     std::vector<std::string> same_leaf;
@@ -269,6 +269,12 @@ Status Assign(std::string_view key, std::string_view text, Json* json) {
   if (target.names.front() == "train" && !json->contains("train")) {
     return InvalidArgument(
         fmt::format("'{}' has no effect: the bundle was compiled without a 'train' block", key));
+  }
+  if (setting.type == ValueType::kNameOrSection && Trim(text).starts_with('{')) {
+    return InvalidArgument(
+        fmt::format("'{}' is set to a map; set its keys one by one: '{}=...', '{}=...'", key,
+                    ChildPath(key, LeafName(ChildSettings(setting.path).front()->path)),
+                    ChildPath(key, "scale")));
   }
   Json value;
   if (setting.type == ValueType::kFloatPair) {

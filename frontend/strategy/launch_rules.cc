@@ -116,7 +116,7 @@ class SourceRules {
       report_(fmt::format("{}.field", input_path),
               fmt::format("'{}' is '{}'; expected one of {}", input_path, input.field,
                           Join(fields, ", ")),
-              SuggestName(input.field, fields));
+              DidYouMean(input.field, fields));
     }
   }
 

@@ -177,7 +177,7 @@ ScalarResult ParseEnum(const Setting& setting, std::string_view text) {
   if (HasChoice(setting.choices, text)) return {std::string(text), {}, {}};
   if (HasChoice(setting.later, text)) return NotYet(setting, text);
   const std::vector<std::string> choices = SplitChoices(setting.choices);
-  return WrongType(setting, text, SuggestName(Lower(text), choices));
+  return WrongType(setting, text, DidYouMean(Lower(text), choices));
 }
 
 ScalarResult ParseSize(const Setting& setting, std::string_view text) {

@@ -39,7 +39,8 @@ constexpr Setting kSettings[] = {
      .description = "Model inputs bound to constants."},
 
     {.path = "train", .type = kSection,
-     .description = "The training step; without this block the bundle only runs forward."},
+     .description = "The training step; without this block the bundle is forward only (hyperrun "
+                    "--outputs)."},
     {.path = "train.loss", .type = kSectionOrList, .required = true,
      .description = "The loss: one term, or a list of terms that are added with their weights."},
     {.path = "train.loss.kind", .type = kEnum, .choices = "cross_entropy|mse|bce_with_logits",
@@ -53,6 +54,11 @@ constexpr Setting kSettings[] = {
     {.path = "train.loss.ignore_index", .type = kInt, .min = -kMaxInt, .max = kMaxInt,
      .only_for = "cross_entropy",
      .description = "Label value whose positions do not count; without it every label counts."},
+    {.path = "train.loss.class_axis", .type = kInt, .min = -32, .max = 31,
+     .only_for = "cross_entropy",
+     .description = "Axis of the logits that holds the classes, below zero from the end: 1 for "
+                    "[N,C,H,W]. Without it the last axis of [N,C] and [N,T,C]; for more axes it is "
+                    "needed unless the declared shape of the labels fits one axis only."},
     {.path = "train.loss.prediction", .type = kString, .required = true, .only_for = "mse",
      .description = "Model output that is compared with the target."},
     {.path = "train.loss.target", .type = kString, .required = true, .only_for = "mse",
@@ -132,7 +138,8 @@ constexpr Setting kSettings[] = {
     {.path = "data_parallel.overlap", .type = kBool, .default_text = "true",
      .description = "Reduce gradients while the rest of backward runs."},
     {.path = "data_parallel.min_replicas", .type = kInt, .default_text = "1", .min = 1,
-     .max = 1048576, .description = "Fewest replicas that memory is planned for."},
+     .max = 1048576,
+     .description = "Fewest replicas that memory is planned for; fewer are refused."},
 
     {.path = "data", .type = kSection, .phase = kLaunch, .description = "The training data."},
     {.path = "data.kind", .type = kEnum, .phase = kLaunch, .required = true,
@@ -308,18 +315,6 @@ std::string_view DefaultFor(const Setting& setting, std::string_view kind) {
 bool InLaunchConfig(const Setting& setting) {
   return setting.phase == Phase::kLaunch || setting.path == "train" ||
          setting.path == "train.optimizer" || setting.path == "train.optimizer.kind";
-}
-
-std::string SuggestName(std::string_view word, std::span<const std::string> candidates) {
-  std::string swapped(word);
-  for (size_t i = 0; i + 1 < swapped.size(); ++i) {
-    std::swap(swapped[i], swapped[i + 1]);
-    for (const std::string& candidate : candidates) {
-      if (candidate == swapped) return fmt::format("did you mean '{}'?", candidate);
-    }
-    std::swap(swapped[i], swapped[i + 1]);
-  }
-  return DidYouMean(word, candidates);
 }
 
 std::string DescribeType(const Setting& setting) {

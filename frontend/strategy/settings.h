@@ -80,9 +80,6 @@ std::string_view DefaultFor(const Setting& setting, std::string_view kind);
 // that say what they mean (train.optimizer.kind).
 bool InLaunchConfig(const Setting& setting);
 
-// "did you mean 'x'?" or empty; also finds two neighbouring letters swapped ("modle").
-std::string SuggestName(std::string_view word, std::span<const std::string> candidates);
-
 // "an integer, at least 1", "true or false", "one of fp32, fp64": for messages and documentation.
 std::string DescribeType(const Setting& setting);
 

@@ -1,5 +1,6 @@
 #include "frontend/strategy/strategy.h"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,6 +24,7 @@ void VisitLoss(Io& io, Config& c) {
   io.Field("logits", &c.logits);
   io.Field("labels", &c.labels);
   io.Field("ignore_index", &c.ignore_index);
+  io.Field("class_axis", &c.class_axis);
   io.Field("prediction", &c.prediction);
   io.Field("target", &c.target);
   io.Field("output", &c.output);
@@ -68,11 +70,19 @@ void CheckStrategyRules(const Json& checked, const RuleReport& report) {
   }
 }
 
+// Null when it is absent.
+const Json& Child(const Json& json, const char* name) {
+  static const Json kNone;
+  const auto found = json.find(name);
+  return found == json.end() ? kNone : *found;
+}
+
 std::vector<ParameterRule> ReadRules(const Json& json) {
   std::vector<ParameterRule> rules;
   // File order decides, so the two lists are taken in the order in which they stand.
   for (const auto& [name, patterns] : json.items()) {
     for (size_t i = 0; i < patterns.size(); ++i) {
+      if (!patterns[i].is_string()) continue;
       rules.push_back({name == "train", patterns[i].get<std::string>(),
                        fmt::format("model.parameters.{}[{}]", name, i)});
     }
@@ -90,7 +100,7 @@ LossTerm ReadLoss(const Json& json, std::string path) {
 
 TrainConfig ReadTrain(const Json& json) {
   TrainConfig train;
-  const Json& loss = json.at("loss");
+  const Json& loss = Child(json, "loss");
   if (loss.is_array()) {
     for (size_t i = 0; i < loss.size(); ++i) {
       train.loss.push_back(ReadLoss(loss[i], fmt::format("train.loss[{}]", i)));
@@ -100,23 +110,23 @@ TrainConfig ReadTrain(const Json& json) {
   }
   FieldReader io(json, "train");
   io.Field("precision", &train.precision);
-  FieldReader batchnorm(json.at("batchnorm"), "train.batchnorm");
+  FieldReader batchnorm(Child(json, "batchnorm"), "train.batchnorm");
   batchnorm.Field("running_variance", &train.running_variance);
   return train;
 }
 
-// `checked` has no refused values.
+// Refused (null) values keep their zero.
 Strategy FromChecked(const Json& checked) {
   Strategy strategy;
   FieldReader io(checked, "");
   io.Field("version", &strategy.version);
-  const Json& model = checked.at("model");
-  for (const auto& [name, value] : model.at("dims").items()) {
-    strategy.model.dims[name] = value.get<int64_t>();
+  const Json& model = Child(checked, "model");
+  for (const auto& [name, value] : Child(model, "dims").items()) {
+    strategy.model.dims[name] = value.is_null() ? 1 : value.get<int64_t>();
   }
-  strategy.model.parameters = ReadRules(model.at("parameters"));
-  if (checked.contains("train")) strategy.train = ReadTrain(checked.at("train"));
-  FieldReader data_parallel(checked.at("data_parallel"), "data_parallel");
+  strategy.model.parameters = ReadRules(Child(model, "parameters"));
+  if (Child(checked, "train").is_object()) strategy.train = ReadTrain(Child(checked, "train"));
+  FieldReader data_parallel(Child(checked, "data_parallel"), "data_parallel");
   VisitDataParallel(data_parallel, strategy.data_parallel);
   strategy.launch = LaunchFromChecked(checked);
   return strategy;
@@ -147,6 +157,26 @@ Json WriteTrain(const TrainConfig& train, const Json& launch) {
     if (!json.contains(name)) json[name] = value;
   }
   return json;
+}
+
+void CollectRefused(const Json& json, const std::string& path, std::set<std::string>* refused) {
+  if (json.is_null()) {
+    refused->insert(path);
+  } else if (json.is_object()) {
+    for (const auto& [name, value] : json.items()) {
+      CollectRefused(value, ChildPath(path, name), refused);
+    }
+  } else if (json.is_array()) {
+    for (size_t i = 0; i < json.size(); ++i) {
+      CollectRefused(json[i], fmt::format("{}[{}]", path, i), refused);
+    }
+  }
+}
+
+// The section or list that holds `path`; "" holds the top level.
+std::string_view ParentPath(std::string_view path) {
+  const size_t end = path.find_last_of(".[");
+  return path.substr(0, end == std::string_view::npos ? 0 : end);
 }
 
 std::string NormalLineEnds(std::string_view text) {
@@ -192,40 +222,66 @@ bool Strategy::operator==(const Strategy& other) const {
          data_parallel == other.data_parallel && launch == other.launch;
 }
 
-Result<Strategy> ParseStrategy(std::string_view text, std::string file_name,
-                               Diagnostics* diagnostics) {
-  Diagnostics found;
+bool StrategyDraft::IsCertain(std::string_view path) const {
+  for (;; path = ParentPath(path)) {
+    if (refused.contains(std::string(path))) return false;
+    if (path.empty()) return true;
+    if (unknown.contains(std::string(ParentPath(path)))) return false;
+  }
+}
+
+bool StrategyDraft::IsCertainBelow(std::string_view path) const {
+  const auto holds = [path](const std::string& place) {
+    return place == path || (place.size() > path.size() && place.starts_with(path) &&
+                             (place[path.size()] == '.' || place[path.size()] == '['));
+  };
+  return IsCertain(path) && std::none_of(refused.begin(), refused.end(), holds) &&
+         std::none_of(unknown.begin(), unknown.end(), holds);
+}
+
+StrategyDraft DraftStrategy(std::string_view text, std::string file_name,
+                            Diagnostics* diagnostics) {
+  StrategyDraft draft;
   std::string source;
-  std::optional<Strategy> strategy;
   const Status guarded = Guard([&]() -> Status {
     // Checked before the copy: the size limit is part of what makes text readable.
     if (text.size() <= kMaxYamlBytes) source = NormalLineEnds(text);
-    if (!IsReadableText(text.size() <= kMaxYamlBytes ? source : text, file_name, &found)) {
+    if (!IsReadableText(text.size() <= kMaxYamlBytes ? source : text, file_name, diagnostics)) {
       source.clear();
       return Status::Ok();
     }
-    const std::optional<ConfigNode> root = ReadYaml(source, file_name, &found);
+    const std::optional<ConfigNode> root = ReadYaml(source, file_name, diagnostics);
     if (!root) return Status::Ok();
     LocationMap locations;
-    const Json checked = CheckTree(*root, Scope::kStrategy, file_name, &found, &locations);
+    const Json checked =
+        CheckTree(*root, Scope::kStrategy, file_name, diagnostics, &locations, &draft.unknown);
     if (!checked.is_object()) return Status::Ok();
-    CheckStrategyRules(checked, [&](const std::string& path, std::string message,
-                                    std::string help) {
-      found.Error(FindLocation(locations, file_name, path), std::move(message), std::move(help));
-    });
-    if (found.has_errors()) return Status::Ok();
-    strategy = FromChecked(checked);
-    strategy->locations = std::move(locations);
+    CheckStrategyRules(checked,
+                       [&](const std::string& path, std::string message, std::string help) {
+                         diagnostics->Error(FindLocation(locations, file_name, path),
+                                            std::move(message), std::move(help));
+                       });
+    draft.strategy = FromChecked(checked);
+    draft.strategy.locations = std::move(locations);
+    CollectRefused(checked, "", &draft.refused);
+    draft.has_keys = true;
     return Status::Ok();
   });
-  if (!guarded.ok()) return guarded.WithContext(file_name);
+  if (!guarded.ok()) diagnostics->Error({file_name}, guarded.message());
+  draft.strategy.file = std::move(file_name);
+  draft.strategy.source = std::move(source);
+  return draft;
+}
+
+Result<Strategy> ParseStrategy(std::string_view text, std::string file_name,
+                               Diagnostics* diagnostics) {
+  Diagnostics found;
+  StrategyDraft draft = DraftStrategy(text, std::move(file_name), &found);
   if (diagnostics != nullptr) {
     for (const Diagnostic& item : found.items()) diagnostics->Add(item);
   }
-  if (found.has_errors()) return found.ToStatus(source);
-  strategy->file = std::move(file_name);
-  strategy->source = std::move(source);
-  return *std::move(strategy);
+  if (found.has_errors()) return found.ToStatus(draft.strategy.source);
+  return std::move(draft.strategy);
 }
 
 Status ApplyOverrides(std::span<const std::string> assignments, Strategy* strategy) {

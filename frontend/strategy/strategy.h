@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -48,6 +49,7 @@ struct LossTerm {
   std::string logits;                   // cross_entropy, bce_with_logits
   std::string labels;                   // cross_entropy, bce_with_logits
   std::optional<int64_t> ignore_index;  // cross_entropy
+  std::optional<int64_t> class_axis;    // cross_entropy; below zero from the end; empty: by shapes
   std::string prediction;               // mse
   std::string target;                   // mse
   std::string output;
@@ -93,6 +95,24 @@ struct Strategy {
 // the rendering of all of them with quoted lines.
 Result<Strategy> ParseStrategy(std::string_view text, std::string file_name,
                                Diagnostics* diagnostics);
+
+// What stands in a strategy that may have errors: entries that were refused are left out (an extent
+// of model.dims is 1 then), so that the others can still be held against a model.
+struct StrategyDraft {
+  Strategy strategy;              // `file` and `source` are set in any case
+  bool has_keys = false;          // false: the text is no map of keys
+  std::set<std::string> refused;  // values without an accepted form, missing ones included
+  std::set<std::string> unknown;  // sections ("" is the whole) with a key that is not known
+
+  // Whether what `strategy` has at `path` is what the file says: no value there or around it was
+  // refused, and no unknown key may have been meant for it or a section around it.
+  bool IsCertain(std::string_view path) const;
+  // The same of everything below `path` too.
+  bool IsCertainBelow(std::string_view path) const;
+};
+
+// Never fails: every error goes to `diagnostics`. Without any the draft is the whole strategy.
+StrategyDraft DraftStrategy(std::string_view text, std::string file_name, Diagnostics* diagnostics);
 
 // "KEY=VALUE" of --set, launch keys only; all or none (see LaunchConfig::ApplyOverrides).
 Status ApplyOverrides(std::span<const std::string> assignments, Strategy* strategy);

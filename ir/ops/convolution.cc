@@ -183,56 +183,49 @@ std::vector<AttributeDef> ConvAttributes() {
                 {{"groups", AttributeKind::kInt, "channel groups", Attribute(int64_t{1})}});
 }
 
-OpDef ConvBase() {
+// The record of one of the three: `result` = op(`first`, `second`). The adjoints name their
+// result's dims in the attribute `shape`.
+OpDef ConvOp(std::string_view name, Operand first, Operand second, Operand result,
+             std::string_view shape = {}) {
   OpDef def;
+  def.name = name;
   def.family = "convolution";
   def.min_inputs = def.max_inputs = 2;
+  def.attributes = ConvAttributes();
+  if (!shape.empty()) {
+    def.attributes = Extend(std::move(def.attributes),
+                            {{shape, AttributeKind::kDims, "dims of the result", std::nullopt}});
+  }
+  def.sharding = ConvSharding(first, second, result);
+  def.cost = ConvCost(first, second);
   def.saved = SavedForBackward{{0, 1}, {}};
   def.in_place = std::vector<InPlaceRule>{};
+  def.cpu_kernels = {"onednn.conv", "reference"};
   return def;
 }
 
 }  // namespace
 
 void RegisterConvolutionOps(OpRegistry& registry) {
-  OpDef conv = ConvBase();
-  conv.name = "conv";
+  OpDef conv = ConvOp("conv", Operand::kX, Operand::kW, Operand::kY);
   conv.summary =
       "y[n,o,p] = sum over i, k of x[n,i,p*stride + k*dilation - pad] * w[o,i,k]: "
       "cross-correlation without bias";
-  conv.attributes = ConvAttributes();
   conv.infer = InferConv;
   conv.gradient = GradientFunction(ConvGradient);
-  conv.sharding = ConvSharding(Operand::kX, Operand::kW, Operand::kY);
-  conv.cost = ConvCost(Operand::kX, Operand::kW);
-  conv.cpu_kernels = {"onednn.conv", "reference"};
   registry.Add(std::move(conv));
 
-  OpDef input = ConvBase();
-  input.name = "conv_grad_input";
+  OpDef input = ConvOp("conv_grad_input", Operand::kY, Operand::kW, Operand::kX, "input_shape");
   input.summary = "adjoint of conv in x, applied to g: transposed convolution to input_shape";
-  input.attributes =
-      Extend(ConvAttributes(),
-             {{"input_shape", AttributeKind::kDims, "dims of the result", std::nullopt}});
   input.infer = InferConvGradInput;
   input.gradient = GradientFunction(ConvGradInputGradient);
-  input.sharding = ConvSharding(Operand::kY, Operand::kW, Operand::kX);
-  input.cost = ConvCost(Operand::kY, Operand::kW);
-  input.cpu_kernels = {"onednn.conv", "reference"};
   registry.Add(std::move(input));
 
-  OpDef weight = ConvBase();
-  weight.name = "conv_grad_weight";
+  OpDef weight = ConvOp("conv_grad_weight", Operand::kY, Operand::kX, Operand::kW, "weight_shape");
   weight.summary = "adjoint of conv in w, applied to g: correlates x with g";
-  weight.attributes =
-      Extend(ConvAttributes(),
-             {{"weight_shape", AttributeKind::kDims, "dims of the result", std::nullopt}});
   weight.infer = InferConvGradWeight;
   weight.gradient = GradientFunction(ConvGradWeightGradient);
-  weight.sharding = ConvSharding(Operand::kY, Operand::kX, Operand::kW);
-  weight.cost = ConvCost(Operand::kY, Operand::kX);
   weight.accumulates = true;
-  weight.cpu_kernels = {"onednn.conv", "reference"};
   registry.Add(std::move(weight));
 }
 

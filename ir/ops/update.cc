@@ -5,19 +5,26 @@
 namespace hyper::ir {
 namespace {
 
-// Inputs first_scalar.. are float scalars of `dtype` (lr, clip), the last an i64 step if `step`.
+constexpr int kRates = 2;  // lr, clip
+
+// Inputs first.. of an optimizer are scalars: lr and clip of the parameter's dtype, then the
+// optimizer's values in f64, the last an i64 step if `step`.
 Status ExpectScalars(Types in, int first, DType dtype, bool step) {
   const int count = static_cast<int>(in.size());
   for (int i = first; i < count; ++i) {
-    const bool is_step = step && i == count - 1;
     HYPER_RETURN_IF_ERROR(ExpectRank(in, i, 0));
-    HYPER_RETURN_IF_ERROR(ExpectDType(in, i, is_step ? DType::kI64 : dtype,
-                                      is_step ? "the step number" : "as the parameter"));
+    if (i < first + kRates) {
+      HYPER_RETURN_IF_ERROR(ExpectDType(in, i, dtype, "as the parameter"));
+    } else if (step && i == count - 1) {
+      HYPER_RETURN_IF_ERROR(ExpectDType(in, i, DType::kI64, "the step number"));
+    } else {
+      HYPER_RETURN_IF_ERROR(ExpectDType(in, i, DType::kF64, "a value of the optimizer"));
+    }
   }
   return Status::Ok();
 }
 
-// Inputs 0..tensors-1 have one float type; the first `outputs` of order `updated` come back.
+// Inputs 0..tensors-1 have one float type, scalars follow; the inputs `updated` come back.
 InferFunction InferUpdate(int tensors, std::vector<int> updated, bool step) {
   return [=](Types in, const Attributes&) -> InferResult {
     HYPER_RETURN_IF_ERROR(ExpectFloat(in, 0));
@@ -129,37 +136,29 @@ void RegisterAccumulators(OpRegistry& registry) {
 
 void RegisterUpdateOps(OpRegistry& registry) {
   RegisterAccumulators(registry);
-  const AttributeDef decay = FloatAttribute(
-      "weight_decay", "decay added to the gradient or applied to the parameter", Attribute(0.0));
 
   OpDef sgd = Update("sgd",
-                     "(param, grad, lr, clip): param' = param - lr * (grad * clip + "
+                     "(param, grad, lr, clip, weight_decay): param' = param - lr * (grad * clip + "
                      "weight_decay * param)",
-                     4, {0}, 4);
-  sgd.attributes = {decay};
+                     5, {0}, 4);
   sgd.infer = InferUpdate(2, {0}, false);
   registry.Add(std::move(sgd));
 
   OpDef momentum = Update("momentum",
-                          "(param, grad, buf, lr, clip, step): g = grad * clip + weight_decay * "
-                          "param; buf' = momentum * buf + g (g at step 1); param' = param - lr * "
-                          "(nesterov ? g + momentum * buf' : buf')",
-                          6, {0, 2}, 8);
-  momentum.attributes = {FloatAttribute("momentum", "weight of the old direction", Attribute(0.9)),
-                         {"nesterov", AttributeKind::kBool, "look ahead", Attribute(false)},
-                         decay};
+                          "(param, grad, buf, lr, clip, momentum, weight_decay, step): g = grad * "
+                          "clip + weight_decay * param; buf' = momentum * buf + g (g at step 1); "
+                          "param' = param - lr * (nesterov ? g + momentum * buf' : buf')",
+                          8, {0, 2}, 8);
+  momentum.attributes = {{"nesterov", AttributeKind::kBool, "look ahead", Attribute(false)}};
   momentum.infer = InferUpdate(3, {0, 2}, true);
   registry.Add(std::move(momentum));
 
   OpDef adam = Update("adam",
-                      "(param, grad, m, v, lr, clip, step): Adam with bias correction; weight "
-                      "decay as L2 or decoupled (AdamW); epsilon outside the root",
-                      7, {0, 2, 3}, 16);
-  adam.attributes = {FloatAttribute("beta1", "decay of the first moment", Attribute(0.9)),
-                     FloatAttribute("beta2", "decay of the second moment", Attribute(0.999)),
-                     FloatAttribute("epsilon", "added to the root", Attribute(1e-8)),
-                     decay,
-                     {"decoupled", AttributeKind::kBool, "AdamW", Attribute(false)}};
+                      "(param, grad, m, v, lr, clip, beta1, beta2, epsilon, weight_decay, step): "
+                      "Adam with bias correction; weight decay as L2 or decoupled (AdamW); epsilon "
+                      "outside the root",
+                      11, {0, 2, 3}, 16);
+  adam.attributes = {{"decoupled", AttributeKind::kBool, "AdamW", Attribute(false)}};
   adam.infer = InferUpdate(4, {0, 2, 3}, true);
   registry.Add(std::move(adam));
 

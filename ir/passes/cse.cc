@@ -5,7 +5,7 @@
 // copies, so it never runs after those.
 #include <map>
 
-#include "base/file.h"
+#include "base/sha256.h"
 #include "ir/op_def.h"
 #include "ir/passes/passes.h"
 #include "ir/text_values.h"

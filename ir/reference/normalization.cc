@@ -86,107 +86,79 @@ struct RowView {
   double count() const { return static_cast<double>(columns); }
 };
 
-Status LayerNorm(const Call& call) {
+// layer_norm(x, scale, bias) -> y, mean, rstd with `centre`; rms_norm(x, scale) -> y, rstd without.
+Status RowNorm(const Call& call, bool centre) {
   const double epsilon = call.attributes.Float("epsilon");
   return DispatchFloat(call.out(0).dtype, [&](auto zero) {
     using T = decltype(zero);
     const RowView view(call.in(0), call.attributes.Int("axis"));
+    const T* scale = call.In<T>(1);
+    const T* bias = centre ? call.In<T>(2) : nullptr;
     for (int64_t r = 0; r < view.rows; ++r) {
       const T* x = call.In<T>(0) + r * view.columns;
-      double sum = 0;
-      for (int64_t i = 0; i < view.columns; ++i) sum += x[i];
-      const double mean = sum / view.count();
+      T* y = call.Out<T>(0) + r * view.columns;
+      double mean = 0;
+      if (centre) {
+        for (int64_t i = 0; i < view.columns; ++i) mean += x[i];
+        mean /= view.count();
+        call.Out<T>(1)[r] = static_cast<T>(mean);
+      }
       double square = 0;
       for (int64_t i = 0; i < view.columns; ++i) square += (x[i] - mean) * (x[i] - mean);
       const double rstd = 1 / std::sqrt(square / view.count() + epsilon);
+      call.Out<T>(centre ? 2 : 1)[r] = static_cast<T>(rstd);
       for (int64_t i = 0; i < view.columns; ++i) {
-        const double hat = (x[i] - mean) * rstd;
-        call.Out<T>(0)[r * view.columns + i] =
-            static_cast<T>(hat * call.In<T>(1)[i] + call.In<T>(2)[i]);
+        const double scaled = (x[i] - mean) * rstd * scale[i];
+        y[i] = static_cast<T>(centre ? scaled + bias[i] : scaled);
       }
-      call.Out<T>(1)[r] = static_cast<T>(mean);
-      call.Out<T>(2)[r] = static_cast<T>(rstd);
     }
     return Status::Ok();
   });
 }
 
-// Shared by layer_norm_grad and rms_norm_grad: hat(r, i) is the normalized input; with `centre`
-// the mean of the scaled gradient is taken off too.
-template <typename T, typename Hat>
-void NormGrad(const Call& call, const RowView& view, const T* scale, const T* rstd, bool centre,
-              Hat hat) {
-  const T* g = call.In<T>(0);
-  std::vector<double> dscale(static_cast<size_t>(view.columns), 0.0);
-  std::vector<double> dbias(static_cast<size_t>(view.columns), 0.0);
-  for (int64_t r = 0; r < view.rows; ++r) {
-    double sum_g = 0;
-    double sum_gx = 0;
-    for (int64_t i = 0; i < view.columns; ++i) {
-      const double gi = g[r * view.columns + i];
-      sum_g += gi * scale[i];
-      sum_gx += gi * scale[i] * hat(r, i);
-      dscale[static_cast<size_t>(i)] += gi * hat(r, i);
-      dbias[static_cast<size_t>(i)] += gi;
-    }
-    if (!centre) sum_g = 0;
-    for (int64_t i = 0; i < view.columns; ++i) {
-      const double gs = static_cast<double>(g[r * view.columns + i]) * scale[i];
-      call.Out<T>(0)[r * view.columns + i] =
-          static_cast<T>(rstd[r] * (gs - (sum_g + hat(r, i) * sum_gx) / view.count()));
-    }
-  }
-  for (size_t i = 0; i < dscale.size(); ++i) {
-    call.Out<T>(1)[i] = static_cast<T>(dscale[i]);
-    if (call.outputs.size() > 2) call.Out<T>(2)[i] = static_cast<T>(dbias[i]);
-  }
-}
-
-Status LayerNormGrad(const Call& call) {
+// (g, x, scale[, mean], rstd) -> dx, dscale[, dbias]; with `centre` the mean of the scaled gradient
+// is taken off too.
+Status RowNormGrad(const Call& call, bool centre) {
   return DispatchFloat(call.out(0).dtype, [&](auto zero) {
     using T = decltype(zero);
     const RowView view(call.in(0), call.attributes.Int("axis"));
-    const T* x = call.In<T>(1);
-    const T* mean = call.In<T>(3);
-    const T* rstd = call.In<T>(4);
-    NormGrad<T>(call, view, call.In<T>(2), rstd, true, [&](int64_t r, int64_t i) {
-      return (static_cast<double>(x[r * view.columns + i]) - mean[r]) * rstd[r];
-    });
-    return Status::Ok();
-  });
-}
-
-Status RmsNorm(const Call& call) {
-  const double epsilon = call.attributes.Float("epsilon");
-  return DispatchFloat(call.out(0).dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const RowView view(call.in(0), call.attributes.Int("axis"));
+    const T* scale = call.In<T>(2);
+    std::vector<double> dscale(static_cast<size_t>(view.columns), 0.0);
+    std::vector<double> dbias(static_cast<size_t>(view.columns), 0.0);
     for (int64_t r = 0; r < view.rows; ++r) {
-      const T* x = call.In<T>(0) + r * view.columns;
-      double square = 0;
-      for (int64_t i = 0; i < view.columns; ++i) square += static_cast<double>(x[i]) * x[i];
-      const double rstd = 1 / std::sqrt(square / view.count() + epsilon);
+      const T* g = call.In<T>(0) + r * view.columns;
+      const T* x = call.In<T>(1) + r * view.columns;
+      const double mean = centre ? static_cast<double>(call.In<T>(3)[r]) : 0.0;
+      const double rstd = call.In<T>(centre ? 4 : 3)[r];
+      const auto hat = [&](int64_t i) { return (x[i] - mean) * rstd; };
+      double sum_g = 0;
+      double sum_gx = 0;
       for (int64_t i = 0; i < view.columns; ++i) {
-        call.Out<T>(0)[r * view.columns + i] = static_cast<T>(x[i] * rstd * call.In<T>(1)[i]);
+        const double gi = g[i];
+        sum_g += gi * scale[i];
+        sum_gx += gi * scale[i] * hat(i);
+        dscale[static_cast<size_t>(i)] += gi * hat(i);
+        dbias[static_cast<size_t>(i)] += gi;
       }
-      call.Out<T>(1)[r] = static_cast<T>(rstd);
+      if (!centre) sum_g = 0;
+      for (int64_t i = 0; i < view.columns; ++i) {
+        const double gs = static_cast<double>(g[i]) * scale[i];
+        call.Out<T>(0)[r * view.columns + i] =
+            static_cast<T>(rstd * (gs - (sum_g + hat(i) * sum_gx) / view.count()));
+      }
+    }
+    for (size_t i = 0; i < dscale.size(); ++i) {
+      call.Out<T>(1)[i] = static_cast<T>(dscale[i]);
+      if (centre) call.Out<T>(2)[i] = static_cast<T>(dbias[i]);
     }
     return Status::Ok();
   });
 }
 
-Status RmsNormGrad(const Call& call) {
-  return DispatchFloat(call.out(0).dtype, [&](auto zero) {
-    using T = decltype(zero);
-    const RowView view(call.in(0), call.attributes.Int("axis"));
-    const T* x = call.In<T>(1);
-    const T* rstd = call.In<T>(3);
-    NormGrad<T>(call, view, call.In<T>(2), rstd, false, [&](int64_t r, int64_t i) {
-      return static_cast<double>(x[r * view.columns + i]) * rstd[r];
-    });
-    return Status::Ok();
-  });
-}
+Status LayerNorm(const Call& call) { return RowNorm(call, true); }
+Status LayerNormGrad(const Call& call) { return RowNormGrad(call, true); }
+Status RmsNorm(const Call& call) { return RowNorm(call, false); }
+Status RmsNormGrad(const Call& call) { return RowNormGrad(call, false); }
 
 constexpr NamedKernel kKernels[] = {
     {"batch_norm", BatchNorm}, {"batch_norm_grad", BatchNormGrad},

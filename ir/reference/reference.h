@@ -1,7 +1,7 @@
 // Reference kernels: plain loops over row-major tensors, written from the definitions in
-// ir/core_ops.md and sharing no code with the kernel emitter. They are the oracle of all tests, fold
-// constants in the front end, and run a bundle with --kernels=reference.
-// Thread safety: pure functions.
+// ir/core_ops.md and sharing no code with the kernel emitter. They are the oracle of all tests,
+// fold constants in the front end, and run a bundle with --kernels=reference. Thread safety: pure
+// functions.
 #pragma once
 
 #include <functional>
@@ -39,7 +39,10 @@ Result<std::vector<HostTensor>> Evaluate(const Function& function,
                                          std::span<const HostTensor> arguments);
 
 // Evaluates a scalar expression on doubles/int64 with rounding to each node's dtype.
-struct ScalarValue { double f = 0; int64_t i = 0; };
+struct ScalarValue {
+  double f = 0;
+  int64_t i = 0;
+};
 ScalarValue EvaluateExpr(const Expr& expr, std::span<const ScalarValue> inputs);
 
 }  // namespace hyper::ir

@@ -60,9 +60,9 @@ Status StatWeight(const Call& call) {
 }
 
 Status Sgd(const Call& call) {
-  const double decay = call.attributes.Float("weight_decay");
   const double lr = ScalarInput(call, 2);
   const double clip = ScalarInput(call, 3);
+  const double decay = ScalarInput(call, 4);
   return ForEachElement(call, [&](auto zero, int64_t i) {
     using T = decltype(zero);
     const double p = call.In<T>(0)[i];
@@ -71,12 +71,12 @@ Status Sgd(const Call& call) {
 }
 
 Status Momentum(const Call& call) {
-  const double mu = call.attributes.Float("momentum");
-  const double decay = call.attributes.Float("weight_decay");
   const bool nesterov = call.attributes.Bool("nesterov");
   const double lr = ScalarInput(call, 3);
   const double clip = ScalarInput(call, 4);
-  const bool first = call.In<int64_t>(5)[0] == 1;
+  const double mu = ScalarInput(call, 5);
+  const double decay = ScalarInput(call, 6);
+  const bool first = call.In<int64_t>(7)[0] == 1;
   return ForEachElement(call, [&](auto zero, int64_t i) {
     using T = decltype(zero);
     const double p = call.In<T>(0)[i];
@@ -88,14 +88,14 @@ Status Momentum(const Call& call) {
 }
 
 Status Adam(const Call& call) {
-  const double beta1 = call.attributes.Float("beta1");
-  const double beta2 = call.attributes.Float("beta2");
-  const double epsilon = call.attributes.Float("epsilon");
-  const double decay = call.attributes.Float("weight_decay");
   const bool decoupled = call.attributes.Bool("decoupled");
   const double lr = ScalarInput(call, 4);
   const double clip = ScalarInput(call, 5);
-  const auto step = static_cast<double>(call.In<int64_t>(6)[0]);
+  const double beta1 = ScalarInput(call, 6);
+  const double beta2 = ScalarInput(call, 7);
+  const double epsilon = ScalarInput(call, 8);
+  const double decay = ScalarInput(call, 9);
+  const auto step = static_cast<double>(call.In<int64_t>(10)[0]);
   const double correction1 = 1 - std::pow(beta1, step);
   const double correction2 = 1 - std::pow(beta2, step);
   return ForEachElement(call, [&](auto zero, int64_t i) {

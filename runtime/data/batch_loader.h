@@ -19,10 +19,10 @@ struct LoaderOptions {
   int64_t micro_batches = 1;  // per replica and step
   int replicas = 1;
   int replica = 0;
-  int64_t position = 0;       // of the training stream, where the first step begins
+  int64_t position = 0;  // of the training stream, where the first step begins
   int64_t seed = 0;
   bool shuffle = true;
-  int64_t prefetch = 2;       // micro-batches read ahead; 0 reads in the caller's thread
+  int64_t prefetch = 2;  // micro-batches read ahead; 0 reads in the caller's thread
   // Inputs (indices) of which a step needs all micro-batches before its first one (label counts).
   std::vector<int> count_inputs;
 };

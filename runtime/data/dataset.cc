@@ -20,17 +20,18 @@ std::string FilePath(const strategy::DataSource& source, const std::string& file
 
 Result<std::unique_ptr<InputReader>> MakeReader(const strategy::DataSource& source,
                                                 const InputSpec& spec,
-                                                const strategy::InputSource& input, int64_t seed) {
+                                                const strategy::InputSource& input,
+                                                const LabelRange* labels, int64_t seed) {
   switch (source.kind) {
     case DataKind::kIdx: {
       const std::string path = FilePath(source, input.file);
       HYPER_ASSIGN_OR_RETURN(ir::HostTensor tensor, ReadIdxFile(path));
-      return MakeTensorReader(spec, input, std::move(tensor), path);
+      return MakeTensorReader(spec, input, std::move(tensor), path, labels);
     }
     case DataKind::kNpy: {
       const std::string path = FilePath(source, input.file);
       HYPER_ASSIGN_OR_RETURN(ir::HostTensor tensor, ReadNpyFile(path));
-      return MakeTensorReader(spec, input, std::move(tensor), path);
+      return MakeTensorReader(spec, input, std::move(tensor), path, labels);
     }
     case DataKind::kTokens: return MakeTokenReader(spec, input, source.dtype, source.path);
     case DataKind::kSynthetic: return MakeSyntheticReader(spec, input, seed);
@@ -74,8 +75,11 @@ Result<std::unique_ptr<Dataset>> Dataset::Create(const strategy::DataSource& sou
                       "the batch",
                       spec.name, spec.type.ToString()));
     }
-    HYPER_ASSIGN_OR_RETURN(std::unique_ptr<InputReader> reader,
-                           MakeReader(source, spec, source.inputs.at(spec.name), seed));
+    const auto range = labels.find(spec.name);
+    const LabelRange* label_range = range == labels.end() ? nullptr : &range->second;
+    HYPER_ASSIGN_OR_RETURN(
+        std::unique_ptr<InputReader> reader,
+        MakeReader(source, spec, source.inputs.at(spec.name), label_range, seed));
     if (!dataset->readers_.empty() && reader->samples() != dataset->samples_) {
       return InvalidArgument(
           fmt::format("'{}' has {} samples for input '{}' but '{}' has {} for input '{}'",
@@ -83,9 +87,7 @@ Result<std::unique_ptr<Dataset>> Dataset::Create(const strategy::DataSource& sou
                       reader->source(), reader->samples(), spec.name));
     }
     dataset->samples_ = reader->samples();
-    if (const auto range = labels.find(spec.name); range != labels.end()) {
-      HYPER_RETURN_IF_ERROR(reader->CheckLabels(range->second));
-    }
+    if (label_range != nullptr) HYPER_RETURN_IF_ERROR(reader->CheckLabels(*label_range));
     dataset->readers_.push_back(std::move(reader));
   }
   if (dataset->inputs_.empty()) return InvalidArgument("the program has no data inputs");

@@ -6,9 +6,9 @@
 
 #include <fmt/format.h>
 
+#include "base/mapped_file.h"
 #include "base/strings.h"
 #include "runtime/data/convert.h"
-#include "runtime/data/mapped_file.h"
 #include "runtime/data/random.h"
 
 namespace hyper::runtime {
@@ -33,6 +33,58 @@ Status BadLabel(const std::string& source, int64_t sample, int64_t position, int
                   range.index ? "model's table" : "classes", range.ToString()));
 }
 
+Status BadTarget(const std::string& source, int64_t sample, int64_t position, double value) {
+  return InvalidArgument(
+      fmt::format("'{}': target {} of sample {} (position {} in it) is no probability; binary "
+                  "cross-entropy accepts 0 to 1",
+                  source, value, sample, position));
+}
+
+// Element i of what a reader wrote for an input of this type.
+double ElementAt(DType dtype, const std::vector<std::byte>& sample, int64_t i) {
+  const std::byte* data = sample.data() + i * ir::DTypeBytes(dtype);
+  switch (dtype) {
+    case DType::kF32: return static_cast<double>(*reinterpret_cast<const float*>(data));
+    case DType::kF64: return *reinterpret_cast<const double*>(data);
+    case DType::kI64: return static_cast<double>(*reinterpret_cast<const int64_t*>(data));
+    case DType::kI32: return static_cast<double>(*reinterpret_cast<const int32_t*>(data));
+    default: return static_cast<double>(std::to_integer<uint8_t>(*data));
+  }
+}
+
+// Every target as the model gets it.
+Status CheckTargets(const InputReader& reader, DType dtype, int64_t elements) {
+  std::vector<std::byte> sample(static_cast<size_t>(elements * ir::DTypeBytes(dtype)));
+  for (int64_t s = 0; s < reader.samples(); ++s) {
+    HYPER_RETURN_IF_ERROR(reader.Read(s, sample.data()));
+    for (int64_t i = 0; i < elements; ++i) {
+      const double value = ElementAt(dtype, sample, i);
+      // Not a number is refused too.
+      if (!(value >= 0 && value <= 1)) return BadTarget(reader.source(), s, i, value);
+    }
+  }
+  return Status::Ok();
+}
+
+// Axes of the logits behind which labels stored as `stored` (without extents of 1) would fit; the
+// shape of the logits follows from the labels that the loss expects.
+std::string OtherClassAxes(const InputSpec& spec, const ir::Dims& stored,
+                           const LabelRange& labels) {
+  if (labels.class_axis < 0 || labels.class_axis > spec.type.rank()) return {};
+  ir::Dims logits = spec.type.dims;
+  logits.insert(logits.begin() + labels.class_axis, labels.classes);
+  std::vector<std::string> fits;
+  for (size_t axis = 1; axis < logits.size(); ++axis) {
+    ir::Dims rows(logits.begin() + 1, logits.end());
+    rows.erase(rows.begin() + static_cast<ptrdiff_t>(axis) - 1);
+    if (WithoutOnes(rows) == stored) fits.push_back(fmt::format("class_axis: {}", axis));
+  }
+  return fmt::format(
+      "; the loss takes axis {} of its logits {} as the classes{}", labels.class_axis,
+      FormatDims(logits),
+      fits.empty() ? "" : fmt::format("; with {} these labels would fit", Join(fits, " or ")));
+}
+
 class TensorReader final : public InputReader {
  public:
   TensorReader(const InputSpec& spec, ir::HostTensor tensor, ConvertFunction convert,
@@ -40,6 +92,7 @@ class TensorReader final : public InputReader {
       : tensor_(std::move(tensor)),
         path_(std::move(path)),
         name_(spec.name),
+        dtype_(spec.type.dtype),
         elements_(spec.SampleElements()),
         stored_bytes_(elements_ * ir::DTypeBytes(tensor_.type().dtype)),
         convert_(convert),
@@ -65,6 +118,7 @@ class TensorReader final : public InputReader {
   }
 
   Status CheckLabels(const LabelRange& range) const override {
+    if (range.unit) return CheckTargets(*this, dtype_, elements_);
     for (int64_t i = 0; i < samples() * elements_; ++i) {
       const int64_t label = tensor_.ElementAsInt(i);
       if (!range.Accepts(label)) {
@@ -78,6 +132,7 @@ class TensorReader final : public InputReader {
   ir::HostTensor tensor_;
   std::string path_;
   std::string name_;
+  DType dtype_;
   int64_t elements_;
   int64_t stored_bytes_;  // of one sample
   ConvertFunction convert_;
@@ -160,6 +215,17 @@ class SyntheticReader final : public InputReader {
   }
 
   Status CheckLabels(const LabelRange& range) const override {
+    if (range.unit) {
+      const double last = kind_ == Synthetic::kIntegers ? high_ - 1 : high_;
+      if (kind_ != Synthetic::kNormal && low_ >= 0 && last <= 1) return Status::Ok();
+      return InvalidArgument(fmt::format(
+          "'{}': targets of binary cross-entropy are in 0 to 1, '{}' draws {}", source_,
+          kind_ == Synthetic::kNormal    ? "normal"
+          : kind_ == Synthetic::kUniform ? "uniform"
+                                         : "integers",
+          kind_ == Synthetic::kNormal ? std::string("any number; use 'uniform' or 'integers'")
+                                      : fmt::format("{} to {}", low_, last)));
+    }
     const int64_t low = static_cast<int64_t>(low_);
     const int64_t last = static_cast<int64_t>(high_) - 1;
     for (const int64_t label : {low, last}) {
@@ -216,6 +282,7 @@ std::string InputContext(const InputSpec& spec, const std::string& path) {
 }  // namespace
 
 std::string LabelRange::ToString() const {
+  if (unit) return "0 to 1";
   std::string text = fmt::format("{} to {}", index ? -classes : 0, classes - 1);
   if (ignore_index) text += fmt::format(" and {} (ignored)", *ignore_index);
   return text;
@@ -224,15 +291,17 @@ std::string LabelRange::ToString() const {
 Result<std::unique_ptr<InputReader>> MakeTensorReader(const InputSpec& spec,
                                                       const strategy::InputSource& source,
                                                       ir::HostTensor tensor,
-                                                      const std::string& path) {
+                                                      const std::string& path,
+                                                      const LabelRange* labels) {
   const ir::Dims& dims = tensor.type().dims;
   const ir::Dims stored(dims.begin() + 1, dims.end());
   if (WithoutOnes(stored) != WithoutOnes(spec.SampleDims())) {
     return InvalidArgument(fmt::format(
         "'{}' is {}: {} samples of shape {}; input '{}' is {} and needs samples of shape {} "
-        "(extents of 1 aside)",
+        "(extents of 1 aside){}",
         path, tensor.type().ToString(), dims[0], FormatDims(stored), spec.name,
-        spec.type.ToString(), FormatDims(spec.SampleDims())));
+        spec.type.ToString(), FormatDims(spec.SampleDims()),
+        labels == nullptr ? "" : OtherClassAxes(spec, WithoutOnes(stored), *labels)));
   }
   if (dims[0] == 0) return InvalidArgument(fmt::format("'{}' has no samples", path));
   const Affine affine{source.scale, source.mean, source.std};

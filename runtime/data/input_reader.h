@@ -25,12 +25,16 @@ struct InputSpec {
 };
 
 // Values that a label may have: [0, classes) or `ignore_index`; or an index into a tensor of
-// `classes` entries: [-classes, classes), below zero from the end.
+// `classes` entries: [-classes, classes), below zero from the end. With `unit` they are targets,
+// any number in [0, 1], as the model gets them (scaled).
 struct LabelRange {
   int64_t classes = 0;
   std::optional<int64_t> ignore_index;
   bool index = false;
+  bool unit = false;
+  int class_axis = -1;  // of the logits, -1: unknown; for messages
   bool Accepts(int64_t label) const {
+    if (unit) return label == 0 || label == 1;
     const int64_t low = index ? -classes : 0;
     return (label >= low && label < classes) || (ignore_index && label == *ignore_index);
   }
@@ -45,7 +49,7 @@ class InputReader {
   virtual const std::string& source() const = 0;
   // `out`: SampleBytes() of the spec. kInvalidArgument for a value that the input's type lacks.
   virtual Status Read(int64_t sample, std::byte* out) const = 0;
-  // Checks every stored label; the message names file, index, value and what is accepted.
+  // Checks every label; the message names file, index, value and what is accepted.
   virtual Status CheckLabels(const LabelRange& range) const = 0;
 };
 
@@ -54,11 +58,13 @@ inline constexpr int64_t kSyntheticSamples = 1024;
 
 // idx and npy: `tensor` has a sample per index of dim 0, whose shape must equal the input's after
 // extents of 1 are dropped. A stored value v becomes (v * scale - mean) / std, computed in double;
-// only a float input may be scaled. Float data cannot feed an integer input.
+// only a float input may be scaled. Float data cannot feed an integer input. `labels`: what the
+// input is to a loss, or null; where the shapes differ the message then names class axes that fit.
 Result<std::unique_ptr<InputReader>> MakeTensorReader(const InputSpec& spec,
                                                       const strategy::InputSource& source,
                                                       ir::HostTensor tensor,
-                                                      const std::string& path);
+                                                      const std::string& path,
+                                                      const LabelRange* labels = nullptr);
 
 // tokens: sample k is the tokens [k*S, k*S + S) of the file (field `tokens`) or the same window one
 // token later (`next_tokens`), for an integer input [batch, S]. Windows do not overlap; the file

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/strings.h"
+#include "runtime/data/inflate.h"
 
 namespace hyper::runtime {
 namespace {

@@ -6,9 +6,9 @@
 #include <span>
 #include <string>
 
+#include "base/mapped_file.h"
 #include "base/status.h"
 #include "ir/types.h"
-#include "runtime/data/mapped_file.h"
 
 namespace hyper::runtime {
 

@@ -1,9 +1,10 @@
 // dot by oneDNN's matmul: strided operands as they lie, accumulation by a sum post-op.
-#include <cstring>
+#include <algorithm>
+
+#include <fmt/format.h>
 
 #include "runtime/kernels/dot_plan.h"
-#include "runtime/kernels/kernels.h"
-#include "runtime/kernels/onednn_assembler.h"
+#include "runtime/kernels/library_plan.h"
 #include "runtime/kernels/onednn_util.h"
 
 namespace hyper::runtime {
@@ -46,28 +47,9 @@ bool HasAliasingRows(const StridedOperand& operand) {
          operand.strides[0] % kPageElements == 0;
 }
 
-// No elements to compute, or nothing to sum: the result is left alone or becomes zero.
-class EmptyProduct : public PreparedKernel {
- public:
-  EmptyProduct(program::Operand result, char* arena) : result_(std::move(result)), arena_(arena) {
-    zeros_.resize(static_cast<size_t>(TypeOf(result_).bytes()));
-  }
-  Status Run(const Team&) override {
-    if (result_.access() != program::ACCUMULATE) CopyFromDense(result_, zeros_.data(), arena_);
-    return Status::Ok();
-  }
-
- private:
-  program::Operand result_;
-  char* arena_;
-  std::vector<std::byte> zeros_;
-};
-
 }  // namespace
 
-Result<std::unique_ptr<PreparedKernel>> PrepareMatmul(const ir::Attributes& attributes,
-                                                      Operands operands,
-                                                      const PrepareContext& context) {
+Result<LibraryPlan> PlanMatmul(const ir::Attributes& attributes, Operands operands, int64_t cap) {
   if (operands.size() < 3) return DataLoss("matmul needs three operands");
   for (const program::Operand& operand : operands.first(3)) {
     if (operand.dtype() != program::F32) {
@@ -75,36 +57,37 @@ Result<std::unique_ptr<PreparedKernel>> PrepareMatmul(const ir::Attributes& attr
                                        operand.name(), ir::DTypeName(DTypeOf(operand.dtype()))));
     }
   }
-  HYPER_ASSIGN_OR_RETURN(const DotPlan plan,
+  HYPER_ASSIGN_OR_RETURN(const DotPlan dot,
                          PlanDot(attributes.String("spec"), StridedOf(operands[0]),
                                  StridedOf(operands[1]), StridedOf(operands[2])));
-  if (plan.k == 0 || TypeOf(operands[2]).elements() == 0) {
-    return std::unique_ptr<PreparedKernel>(
-        std::make_unique<EmptyProduct>(operands[2], context.arena));
+  if (dot.k == 0 || TypeOf(operands[2]).elements() == 0) return LibraryPlan{.reference = true};
+  dnnl::primitive_attr attr = UserScratchpad();
+  if (operands[2].access() == program::ACCUMULATE) {
+    dnnl::post_ops post;
+    post.append_sum(1.0F);
+    attr.set_post_ops(post);
   }
-  return Guard([&]() -> Result<std::unique_ptr<PreparedKernel>> {
-    const program::Operand& left = operands[plan.swapped ? 1 : 0];
-    const program::Operand& right = operands[plan.swapped ? 0 : 1];
-    dnnl::primitive_attr attr = UserScratchpad();
-    if (operands[2].access() == program::ACCUMULATE) {
-      dnnl::post_ops post;
-      post.append_sum(1.0F);
-      attr.set_post_ops(post);
-    }
-    const dnnl::memory::desc a = MatrixDesc(plan.a);
-    const dnnl::memory::desc b = MatrixDesc(plan.b);
-    const dnnl::memory::desc y = MatrixDesc(plan.y);
-    const dnnl::memory::desc packed(b.get_dims(), dnnl::memory::data_type::f32,
-                                    dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc pd(CpuEngine(), a, HasAliasingRows(plan.b) ? packed : b, y,
-                                          attr);
-    PrimitiveAssembler assembler(context);
-    return assembler.Finish(dnnl::matmul(pd),
-                            {{DNNL_ARG_SRC, assembler.Input(left, a, pd.src_desc())},
-                             {DNNL_ARG_WEIGHTS, assembler.Input(right, b, pd.weights_desc())},
-                             {DNNL_ARG_DST, assembler.Output(operands[2], y, pd.dst_desc(), true)}},
-                            pd.scratchpad_desc());
-  });
+  const dnnl::memory::desc a = MatrixDesc(dot.a);
+  const dnnl::memory::desc b = MatrixDesc(dot.b);
+  const dnnl::memory::desc y = MatrixDesc(dot.y);
+  const dnnl::memory::desc packed(b.get_dims(), dnnl::memory::data_type::f32,
+                                  dnnl::memory::format_tag::any);
+  const auto plan = [&](const dnnl::matmul::primitive_desc& pd) {
+    LibraryPlanner planner(operands);
+    const auto left = planner.Input(dot.swapped ? 1 : 0, a, pd.src_desc());
+    const auto right = planner.Input(dot.swapped ? 0 : 1, b, pd.weights_desc());
+    const auto result = planner.Output(2, y, pd.dst_desc(), /*adds=*/true);
+    return planner.Finish([pd] { return dnnl::matmul(pd); },
+                          {{DNNL_ARG_SRC, left}, {DNNL_ARG_WEIGHTS, right}, {DNNL_ARG_DST, result}},
+                          pd.scratchpad_desc());
+  };
+  const auto describe = [&](const dnnl::memory::desc& right) {
+    return dnnl::matmul::primitive_desc(CpuEngine(), a, right, y, attr);
+  };
+  PlanChoice choice(cap);
+  if (HasAliasingRows(dot.b) && choice.Offer(describe(packed), plan)) return choice.Take();
+  if (choice.Offer(describe(b), plan)) return choice.Take();
+  return choice.empty() ? plan(describe(b)) : choice.Take();
 }
 
 }  // namespace hyper::runtime

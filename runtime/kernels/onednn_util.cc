@@ -7,16 +7,6 @@ dnnl::engine CpuEngine() {
   return engine;
 }
 
-std::pair<int, dnnl::memory> ScratchArgument(const dnnl::memory::desc& desc,
-                                             const dnnl::engine& engine, Scratch* scratch,
-                                             int64_t offset, int argument) {
-  dnnl::memory memory(desc, engine, nullptr);
-  scratch->Request(
-      offset + static_cast<int64_t>(desc.get_size()),
-      [memory, offset](char* block) mutable { memory.set_data_handle(block + offset); });
-  return {argument, memory};
-}
-
 ir::Dims NormalizedStrides(const ir::Dims& dims, const ir::Dims& strides) {
   ir::Dims result = strides;
   for (size_t d = 0; d < dims.size(); ++d) {

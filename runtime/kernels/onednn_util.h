@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -13,7 +11,7 @@
 
 #include "base/status.h"
 #include "ir/types.h"
-#include "runtime/kernels/kernels.h"
+#include "runtime/kernels/library_blocks.h"
 
 namespace hyper::runtime {
 
@@ -25,7 +23,8 @@ inline dnnl::memory::desc StridedF32(const ir::Dims& dims, const ir::Dims& strid
   return {dims, dnnl::memory::data_type::f32, strides};
 }
 
-// One primitive with its argument list; handles are set once, the scratchpad at the first run.
+// One primitive with its argument list; handles are set once. Every execution of the library goes
+// through Run.
 class OneDnnCall {
  public:
   OneDnnCall() = default;
@@ -36,10 +35,12 @@ class OneDnnCall {
   explicit operator bool() const { return !raw_.empty(); }
 
   Status Run(dnnl_stream_t stream) const {
-    const dnnl_status_t status = dnnl_primitive_execute(
-        primitive_.get(), stream, static_cast<int>(raw_.size()), raw_.data());
+    const LibraryCall call;
+    const dnnl_status_t status = dnnl_primitive_execute(primitive_.get(), stream,
+                                                        static_cast<int>(raw_.size()), raw_.data());
     if (status == dnnl_success) return Status::Ok();
-    return Internal(fmt::format("oneDNN primitive failed with status {}", static_cast<int>(status)));
+    return Internal(
+        fmt::format("oneDNN primitive failed with status {}", static_cast<int>(status)));
   }
 
  private:
@@ -48,19 +49,8 @@ class OneDnnCall {
   std::vector<dnnl_exec_arg_t> raw_;
 };
 
-// A scratchpad (or internal buffer) argument whose address is the executor's scratch block plus
-// `offset`.
-std::pair<int, dnnl::memory> ScratchArgument(const dnnl::memory::desc& desc,
-                                             const dnnl::engine& engine, Scratch* scratch,
-                                             int64_t offset, int argument = DNNL_ARG_SCRATCHPAD);
-
 // Strides of extents of 1 say nothing; they become what a dense layout would have, so that layout
 // checks of the library see through them. `order` is by descending stride.
 ir::Dims NormalizedStrides(const ir::Dims& dims, const ir::Dims& strides);
-
-// True for the library's plain-loop implementations, which are never what we want on a hot path.
-inline bool IsSlowImplementation(std::string_view name) {
-  return name.find("ref") != std::string_view::npos;
-}
 
 }  // namespace hyper::runtime

@@ -1,6 +1,7 @@
-// Chooses the maker of each instruction's kernel and decodes its attributes.
+// Chooses the maker of each instruction's kernel.
 #include <fmt/format.h>
 
+#include "codegen/call_record.h"
 #include "runtime/kernels/kernels.h"
 
 namespace hyper::runtime {
@@ -29,42 +30,6 @@ class Generated : public PreparedKernel {
 
 }  // namespace
 
-ir::Attributes DecodeAttributes(
-    const google::protobuf::RepeatedPtrField<program::Attribute>& encoded, Operands operands) {
-  ir::Attributes out;
-  for (const program::Attribute& a : encoded) {
-    switch (a.value_case()) {
-      case program::Attribute::kIntValue: out.Set(a.name(), a.int_value()); break;
-      case program::Attribute::kFloatValue: out.Set(a.name(), a.float_value()); break;
-      case program::Attribute::kBoolValue: out.Set(a.name(), a.bool_value()); break;
-      case program::Attribute::kStringValue: out.Set(a.name(), a.string_value()); break;
-      case program::Attribute::kDimsValue:
-        out.Set(a.name(), ir::Dims(a.dims_value().values().begin(), a.dims_value().values().end()));
-        break;
-      case program::Attribute::kDtypeValue: out.Set(a.name(), DTypeOf(a.dtype_value())); break;
-      case program::Attribute::kExprValue: {
-        std::vector<ir::DType> dtypes;
-        for (const program::Operand& operand : operands) dtypes.push_back(DTypeOf(operand.dtype()));
-        Result<ir::Expr> expr = ir::Expr::Parse(a.expr_value(), dtypes);
-        HYPER_CHECK(expr.ok(), "expression in the program: " + expr.status().message());
-        out.Set(a.name(), std::move(expr).value());
-        break;
-      }
-      case program::Attribute::kTensorValue: {
-        const ir::TensorType type{DTypeOf(a.tensor_dtype()),
-                                  ir::Dims(a.tensor_dims().begin(), a.tensor_dims().end())};
-        HYPER_CHECK(type.bytes() == static_cast<int64_t>(a.tensor_value().size()),
-                    "tensor attribute of the wrong size");
-        out.Set(a.name(), ir::HostTensor(type, std::as_bytes(std::span(a.tensor_value().data(),
-                                                                       a.tensor_value().size()))));
-        break;
-      }
-      case program::Attribute::VALUE_NOT_SET: break;
-    }
-  }
-  return out;
-}
-
 Result<std::unique_ptr<PreparedKernel>> PrepareInstruction(const program::Instruction& instruction,
                                                            const PrepareContext& context) {
   const std::vector<program::Operand> operands(instruction.operands().begin(),
@@ -86,27 +51,20 @@ Result<std::unique_ptr<PreparedKernel>> PrepareInstruction(const program::Instru
     }
     case program::Instruction::kReference: {
       const program::ReferenceCall& call = instruction.reference();
-      return Guard([&] {
-        return PrepareReference(call.op(), DecodeAttributes(call.attributes(), operands),
-                                call.op_id(), operands, context);
+      return Guard([&]() -> Result<std::unique_ptr<PreparedKernel>> {
+        HYPER_ASSIGN_OR_RETURN(
+            const ir::Attributes attributes,
+            codegen::DecodeAttributes(call.attributes(), instruction.operands()));
+        return PrepareReference(call.op(), attributes, call.op_id(), operands, context);
       });
     }
     case program::Instruction::kLibrary: {
       const program::LibraryCall& call = instruction.library();
       return Guard([&]() -> Result<std::unique_ptr<PreparedKernel>> {
-        const ir::Attributes attributes = DecodeAttributes(call.attributes(), operands);
-        if (context.reference_kernels) {
-          return PrepareReference(call.op(), attributes, -1, operands, context);
-        }
-        if (call.primitive() == "onednn.matmul")
-          return PrepareMatmul(attributes, operands, context);
-        if (call.primitive() == "onednn.conv") {
-          return PrepareConvolution(call.op(), attributes, operands, context);
-        }
-        return DataLoss(
-            fmt::format("unknown library kernel '{}'; this runtime has onednn.matmul, "
-                        "onednn.conv",
-                        call.primitive()));
+        HYPER_ASSIGN_OR_RETURN(
+            const ir::Attributes attributes,
+            codegen::DecodeAttributes(call.attributes(), instruction.operands()));
+        return PrepareLibrary(call, attributes, operands, context);
       });
     }
     case program::Instruction::kMarker:

@@ -33,8 +33,10 @@ class ReferencePrepared : public PreparedKernel {
     const bool accumulate = operand.access() == program::ACCUMULATE;
     accumulate_ = accumulate_ || (output && accumulate);
     if (!IsDense(operand)) place.staging.resize(static_cast<size_t>(place.type.bytes()));
+    staging_bytes_ += static_cast<int64_t>(place.staging.size());
     places_.push_back(std::move(place));
   }
+  int64_t staging_bytes() const { return staging_bytes_; }
 
   Status Run(const Team&) override {
     std::vector<ir::ConstTensorRef> inputs;
@@ -74,6 +76,7 @@ class ReferencePrepared : public PreparedKernel {
   int64_t op_id_;
   char* arena_;
   bool accumulate_ = false;
+  int64_t staging_bytes_ = 0;
   std::vector<Place> places_;
 };
 
@@ -99,6 +102,7 @@ Result<std::unique_ptr<PreparedKernel>> PrepareReference(const std::string& op,
     kernel->AddOperand(operand, position >= inputs);
     ++position;
   }
+  if (context.staging_bytes != nullptr) *context.staging_bytes += kernel->staging_bytes();
   return std::unique_ptr<PreparedKernel>(std::move(kernel));
 }
 

@@ -23,15 +23,16 @@ const std::map<std::string, std::set<std::string>>& Arrows() {
       {"ir", {"base"}},
       {"frontend/onnx", {"base", "ir"}},
       {"frontend/strategy", {"base"}},
+      {"simulate", {"base"}},
       {"partition", {"base", "ir", "frontend/strategy"}},
       {"lower", {"base", "ir", "partition"}},
       {"offload", {"base", "ir", "lower"}},
       {"codegen", {"base", "ir", "lower", "offload"}},
       // The format reader of codegen, the types and reference kernels of ir, and the launch keys.
-      {"runtime", {"base", "ir", "codegen", "frontend/strategy"}},
+      {"runtime", {"base", "ir", "simulate", "codegen", "frontend/strategy"}},
       {"tools",
        {"base", "ir", "frontend/onnx", "frontend/strategy", "partition", "lower", "offload",
-        "codegen", "runtime"}},
+        "codegen", "simulate", "runtime"}},
   };
   return arrows;
 }
@@ -39,11 +40,8 @@ const std::map<std::string, std::set<std::string>>& Arrows() {
 // Headers that the runtime may take from the folders above it.
 const std::set<std::string>& RuntimeHeaders() {
   static const std::set<std::string> headers = {
-      "codegen/bundle.h",
-      "codegen/program.pb.h",
-      "codegen/compile.h",
-      "codegen/cpu_features.h",
-      "frontend/strategy/launch_config.h",
+      "codegen/bundle.h",  "codegen/call_record.h",  "codegen/program.pb.h",
+      "codegen/compile.h", "codegen/cpu_features.h", "frontend/strategy/launch_config.h",
   };
   return headers;
 }

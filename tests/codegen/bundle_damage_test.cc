@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "base/sha256.h"
 #include "codegen/bundle.h"
 #include "codegen/manifest.h"
 #include "codegen/validate.h"

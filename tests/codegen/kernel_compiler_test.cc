@@ -92,6 +92,24 @@ TEST(KernelCompilerTest, TheCacheIsUsedAndDamageInItIsNot) {
   EXPECT_TRUE(*RealFileSystem()->ReadAll(entries[0].string(), 1 << 30) == good);
 }
 
+TEST(KernelCompilerTest, ACacheThatCannotBeWrittenIsANote) {
+  TestFolder folder;
+  std::ofstream(folder / "file") << "x";
+  const auto plain = CompileKernelTexts(kPrelude, Kernels(20), {.march = "x86-64"});
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(plain->cache_note, "");
+  const auto without = CompileKernelTexts(kPrelude, Kernels(20),
+                                          {.march = "x86-64", .cache_dir = folder / "file/cache"});
+  ASSERT_TRUE(without.ok()) << without.status().ToString();
+  EXPECT_TRUE(without->object == plain->object);
+  EXPECT_THAT(without->cache_note, HasSubstr("kernel cache is not used: cannot create folder"));
+  EXPECT_THAT(without->cache_note, HasSubstr(folder / "file/cache"));
+  const auto cached =
+      CompileKernelTexts(kPrelude, Kernels(20), {.march = "x86-64", .cache_dir = folder / "cache"});
+  ASSERT_TRUE(cached.ok());
+  EXPECT_EQ(cached->cache_note, "");
+}
+
 TEST(KernelCompilerTest, CompilerErrorsAreOurFaultAndShown) {
   std::vector<KernelText> kernels = Kernels(1);
   kernels[0].text += "int x = undeclared_thing;\n";

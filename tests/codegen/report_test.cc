@@ -50,6 +50,30 @@ TEST(ReportTest, MemoryHasPeaksPerGroupAndTier) {
   }
 }
 
+TEST(ReportTest, WorkspacesAreAClassOfTheirOwn) {
+  program::Program program = MakeToy().program;
+  program.set_threads(6);
+  constexpr int64_t kWorkspace = 8 * hyper::testing::kRows;  // of every matmul that has one
+  const Json group = Json::parse(MemoryJson(program))["memory"]["groups"][0];
+  EXPECT_EQ(group["workspace_bytes"], kWorkspace);
+  EXPECT_EQ(group["threads"], 6);
+  for (const Json& sub : group["subprograms"]) {
+    const std::string name = sub["name"];
+    const bool has = name.starts_with("step") || name == "eval";
+    EXPECT_EQ(sub["workspace_bytes"], has ? kWorkspace : 0) << name;
+  }
+  int with_workspace = 0;
+  const Json kernels = Json::parse(KernelsJson(program))["kernels"];
+  for (const Json& kernel : kernels) {
+    if (kernel["workspace_bytes"] != 0) ++with_workspace;
+    for (const Json& operand : kernel["operands"]) {
+      EXPECT_FALSE(operand.get<std::string>().starts_with("u8")) << "a workspace is no operand";
+    }
+  }
+  EXPECT_GT(with_workspace, 0);
+  EXPECT_THAT(MemoryTable(program), HasSubstr("largest of a call, for up to 6 threads"));
+}
+
 TEST(ReportTest, KernelsAreCountedOnce) {
   const program::Program program = MakeToy().program;
   const Json json = Json::parse(KernelsJson(program));
@@ -78,6 +102,44 @@ TEST(ReportTest, KernelsAreCountedOnce) {
   }
   EXPECT_EQ(generated, 1);
   EXPECT_EQ(json["generated"]["bytes_moved"], 288);
+}
+
+// Two calls of one group: the ratio is that of both together, in the group and at each kernel.
+TEST(ReportTest, TheRatioIsOfTheFusedGroup) {
+  program::Program program = MakeToy().program;
+  program::SubProgram& sub = *program.mutable_subprograms(0);
+  const int first = sub.instructions_size();
+  for (int i = 0; i < 3; ++i) {
+    program::Instruction& call = *sub.add_instructions();
+    call.mutable_generated()->set_symbol(i == 2 ? "k_alone" : i == 1 ? "k_second" : "k_first");
+    call.set_bytes_moved(i == 0 ? 1000 : 100);
+    call.set_lower_bound_bytes(i == 0 ? 900 : i == 1 ? 10 : 100);
+    call.set_fused_group(i == 2 ? 6 : 5);
+    call.set_source("sum");
+  }
+  ASSERT_GT(first, 0);
+  const Json json = Json::parse(KernelsJson(program));
+  int found = 0;
+  for (const Json& group : json["fused_groups"]) {
+    if (group["subprogram"] != sub.name() || group["id"] < 5) continue;
+    ++found;
+    const bool pair = group["id"] == 5;
+    EXPECT_EQ(group["kernels"],
+              pair ? Json::array({"k_first", "k_second"}) : Json::array({"k_alone"}));
+    EXPECT_EQ(group["bytes_moved"], pair ? 1100 : 100);
+    EXPECT_EQ(group["lower_bound_bytes"], pair ? 910 : 100);
+    EXPECT_NEAR(group["ratio"].get<double>(), pair ? 1100.0 / 910 : 1, 1e-12);
+    EXPECT_EQ(group["sources"], Json::array({"sum"}));
+  }
+  EXPECT_EQ(found, 2);
+  for (const Json& kernel : json["kernels"]) {
+    if (kernel["kernel"] != "k_second") continue;
+    EXPECT_NEAR(kernel["ratio"].get<double>(), 1100.0 / 910, 1e-12);
+    EXPECT_EQ(kernel["lower_bound_bytes"], 10);
+  }
+  EXPECT_EQ(json["generated"]["bytes_moved"], 288 + 1200);
+  EXPECT_EQ(json["generated"]["lower_bound_bytes"], 216 + 1010);
+  EXPECT_NEAR(json["generated"]["worst_group_ratio"].get<double>(), 288.0 / 216, 1e-12);
 }
 
 TEST(ReportTest, PlanHoldsEverythingAndRepeats) {

@@ -49,6 +49,7 @@ TEST_F(ValidateTest, Header) {
   Broken([](Program& p) { p.set_arena_bytes(kHuge); }, "arena of");
   Broken([](Program& p) { p.set_micro_batch(-4); }, "micro-batch");
   Broken([](Program& p) { p.set_compute_dtype(program::I8); }, "compute dtype");
+  Broken([](Program& p) { p.set_threads(-1); }, "planned for -1 threads");
 }
 
 TEST_F(ValidateTest, Regions) {
@@ -126,6 +127,66 @@ TEST_F(ValidateTest, Instructions) {
       "another size");
   context_.has_kernels = false;
   EXPECT_THAT(Validate().message(), HasSubstr("no kernels.so"));
+}
+
+// Each attribute of each call: gone, of another kind, and one that the op does not have.
+TEST_F(ValidateTest, CallsFitTheRecordsOfTheirOps) {
+  int checked = 0;
+  for (int s = 0; s < program_.subprograms_size(); ++s) {
+    for (int i = 0; i < program_.subprograms(s).instructions_size(); ++i) {
+      const program::Instruction& instruction = program_.subprograms(s).instructions(i);
+      if (!instruction.has_library() && !instruction.has_reference()) continue;
+      const auto attributes = [&](Program& p) {
+        program::Instruction* at = p.mutable_subprograms(s)->mutable_instructions(i);
+        return at->has_library() ? at->mutable_library()->mutable_attributes()
+                                 : at->mutable_reference()->mutable_attributes();
+      };
+      Program copy = program_;
+      for (int a = 0; a < attributes(copy)->size(); ++a) {
+        const std::string name = attributes(copy)->Get(a).name();
+        ++checked;
+        Broken([&](Program& p) { attributes(p)->Mutable(a)->set_name(name + "x"); }, name);
+        Broken(
+            [&](Program& p) {
+              program::Attribute* changed = attributes(p)->Mutable(a);
+              if (changed->has_string_value()) {
+                changed->set_bool_value(true);
+              } else {
+                changed->set_string_value("other");
+              }
+            },
+            name);
+        Broken(
+            [&](Program& p) {
+              if (attributes(p)->Get(a).has_string_value()) {
+                attributes(p)->Mutable(a)->set_string_value("no such thing");
+              } else {
+                attributes(p)->Add()->set_name("more");
+                attributes(p)->rbegin()->set_bool_value(true);
+              }
+            },
+            "op '");
+      }
+    }
+  }
+  EXPECT_GT(checked, 0);
+  Broken([](Program& p) { First(p)->mutable_library()->set_op("dott"); }, "unknown core op 'dott'");
+  Broken([](Program& p) { First(p)->mutable_library()->clear_attributes(); }, "is missing");
+}
+
+TEST_F(ValidateTest, WorkspacesStandLast) {
+  const auto workspace = [](Program& p, int operand) {
+    First(p)->mutable_operands(operand)->set_access(program::WORKSPACE);
+  };
+  const int last = program_.subprograms(0).instructions(0).operands_size() - 1;
+  ASSERT_EQ(program_.subprograms(0).instructions(0).operands(last).access(), program::WORKSPACE);
+  Broken([&](Program& p) { workspace(p, 0); }, "a workspace must be the last operand");
+  Broken(
+      [&](Program& p) {
+        First(p)->mutable_operands(last)->set_access(program::READ);
+        workspace(p, 0);
+      },
+      "a workspace must be the last operand");
 }
 
 TEST_F(ValidateTest, SubPrograms) {

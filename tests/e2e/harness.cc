@@ -65,6 +65,7 @@ Result<std::string> CompileToBundle(const std::string& name, const std::string& 
   tools::CompileJobOptions options;
   options.reference_kernels = reference_kernels;
   options.guard_bytes = guard_bytes;
+  options.threads = kPlannedThreads;
   options.kernels.cache_dir = std::string(HYPER_BINARY_DIR) + "/kernel-cache";
   HYPER_ASSIGN_OR_RETURN(tools::CompiledJob job,
                          tools::CompileJob(model_path, strategy, options, &diagnostics));

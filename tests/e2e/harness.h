@@ -1,4 +1,5 @@
-// Compiles a model and trains it in this process, ranks as threads: what the end-to-end tests share.
+// Compiles a model and trains it in this process, ranks as threads: what the end-to-end tests
+// share.
 #pragma once
 
 #include <functional>
@@ -13,6 +14,9 @@
 #include "runtime/job.h"
 
 namespace hyper::e2e {
+
+// Threads per rank that the tests' bundles are planned for, whatever machine compiles them.
+inline constexpr int kPlannedThreads = 4;
 
 // Compiles into a fresh folder below the test's temporary folder; returns the bundle's path.
 Result<std::string> CompileToBundle(const std::string& name, const std::string& model_path,

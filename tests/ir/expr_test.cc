@@ -160,11 +160,6 @@ TEST(Expr, DerivativesAtTheEdges) {
   EXPECT_EQ((*d)->dtype(), DType::kF64);
 }
 
-TEST(Expr, ReplaceDType) {
-  const Expr e = ParseOk("mul(cast.f64(exp(x0)), f64(0.5))", {DType::kF32});
-  EXPECT_EQ(ReplaceDType(e, DType::kF32, DType::kF64).ToString(), "mul(exp(x0), f64(0.5))");
-}
-
 TEST(ScalarSemantics, IntegersNeverTrap) {
   auto binary = [](ScalarOp op, DType t, int64_t a, int64_t b) {
     const Scalar args[2] = {{0, a}, {0, b}};

@@ -20,6 +20,7 @@ struct InferCase {
 TensorType F(Dims dims) { return {DType::kF32, std::move(dims)}; }
 TensorType I(Dims dims) { return {DType::kI64, std::move(dims)}; }
 TensorType B(Dims dims) { return {DType::kBool, std::move(dims)}; }
+const TensorType kF64Scalar{DType::kF64, {}};
 
 Result<std::string> Infer(const InferCase& c) {
   Function f("f");
@@ -129,9 +130,16 @@ std::vector<InferCase> Good() {
       {"random_uniform", {I({3})}, {{"shape", Dims{2}}, {"dtype", DType::kF64}}, "f64[2]"},
       {"accumulate", {F({2}), F({2})}, {}, "f32[2]"},
       {"running_update", {F({2}), F({2}), I({2})}, {{"momentum", 0.9}}, "f32[2]"},
-      {"sgd", {F({2}), F({2}), F({}), F({})}, {}, "f32[2]"},
-      {"momentum", {F({2}), F({2}), F({2}), F({}), F({}), I({})}, {}, "f32[2] f32[2]"},
-      {"adam", {F({2}), F({2}), F({2}), F({2}), F({}), F({}), I({})}, {}, "f32[2] f32[2] f32[2]"},
+      {"sgd", {F({2}), F({2}), F({}), F({}), kF64Scalar}, {}, "f32[2]"},
+      {"momentum",
+       {F({2}), F({2}), F({2}), F({}), F({}), kF64Scalar, kF64Scalar, I({})},
+       {},
+       "f32[2] f32[2]"},
+      {"adam",
+       {F({2}), F({2}), F({2}), F({2}), F({}), F({}), kF64Scalar, kF64Scalar, kF64Scalar,
+        kF64Scalar, I({})},
+       {},
+       "f32[2] f32[2] f32[2]"},
       {"grad_norm_sq", {F({2, 3})}, {}, "f64[]"},
       {"max_pool_grad",
        {F({1, 1, 2}), {DType::kU8, {1, 1, 2}}},
@@ -331,9 +339,17 @@ std::vector<InferCase> Bad() {
        {{"shape", Dims{2}}, {"dtype", DType::kI64}},
        "expected a float type"},
       {"accumulate", {F({2}), F({3})}, {}, "dim 0 of input 1 is 3, expected 2"},
-      {"sgd", {F({2}), F({2}), F({1}), F({})}, {}, "input 2 is f32[1] of rank 1, expected rank 0"},
+      {"sgd",
+       {F({2}), F({2}), F({1}), F({}), kF64Scalar},
+       {},
+       "input 2 is f32[1] of rank 1, expected rank 0"},
+      {"sgd",
+       {F({2}), F({2}), F({}), F({}), F({})},
+       {},
+       "expected element type f64 (a value of the optimizer)"},
       {"adam",
-       {F({2}), F({2}), F({2}), F({2}), F({}), F({}), F({})},
+       {F({2}), F({2}), F({2}), F({2}), F({}), F({}), kF64Scalar, kF64Scalar, kF64Scalar,
+        kF64Scalar, F({})},
        {},
        "expected element type i64 (the step number)"},
       {"running_update",

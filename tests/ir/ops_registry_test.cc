@@ -96,6 +96,13 @@ TEST(OpsTable, ListsEveryOpInBothForms) {
   EXPECT_EQ(brackets, 0);
 }
 
+TEST(OpsTable, TextFitsAHundredColumns) {
+  std::istringstream text(OpsText());
+  size_t lines = 0;
+  for (std::string line; std::getline(text, line); ++lines) EXPECT_LE(line.size(), 100u) << line;
+  EXPECT_EQ(lines, CoreOps().ops().size() + 3);
+}
+
 TEST(OpsTable, DocsAreUpToDate) {
   const std::string path = HYPER_SOURCE_DIR "/docs/ops.md";
   if (const char* update = std::getenv("HYPER_UPDATE_GOLDEN"); update && *update == '1') {

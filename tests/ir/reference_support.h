@@ -24,8 +24,8 @@ inline HostTensor I64(Dims dims, std::vector<int64_t> values) {
 // `body`: lines of a function whose arguments %a, %b, ... have the types of `inputs`; one result
 // per name in `results`.
 inline Result<std::vector<HostTensor>> TryEvalText(const std::string& body,
-                                              const std::vector<std::string>& results,
-                                              const std::vector<HostTensor>& inputs) {
+                                                   const std::vector<std::string>& results,
+                                                   const std::vector<HostTensor>& inputs) {
   std::string text = "func @f(";
   for (size_t i = 0; i < inputs.size(); ++i) {
     text += (i > 0 ? ", %" : "%") + std::string(1, static_cast<char>('a' + i)) + ": " +
@@ -41,7 +41,7 @@ inline Result<std::vector<HostTensor>> TryEvalText(const std::string& body,
 
 inline std::vector<HostTensor> EvalText(const std::string& body,
                                         const std::vector<std::string>& results,
-                                   const std::vector<HostTensor>& inputs) {
+                                        const std::vector<HostTensor>& inputs) {
   auto out = TryEvalText(body, results, inputs);
   EXPECT_TRUE(out.ok()) << out.status().ToString();
   return out.ok() ? std::move(out).value() : std::vector<HostTensor>(results.size());

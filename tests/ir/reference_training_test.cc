@@ -158,24 +158,27 @@ TEST(Reference, Optimizers) {
   const HostTensor lr = F64({}, {0.1});
   const HostTensor half = F64({}, {0.5});
   // clipped gradient 2, decay 0.1 * 1
-  ExpectValues(EvalOp("sgd(%a, %b, %c, %d) {weight_decay = 0.1}", {p, g, lr, half}), {1},
-               {1 - 0.1 * 2.1}, 1e-12);
-  const std::string mom =
-      "%p, %m = momentum(%a, %b, %c, %d, %e, %f) {momentum = 0.5, "
-      "weight_decay = 0.0, nesterov = ";
+  const HostTensor decay = F64({}, {0.1});
+  ExpectValues(EvalOp("sgd(%a, %b, %c, %d, %e)", {p, g, lr, half, decay}), {1}, {1 - 0.1 * 2.1},
+               1e-12);
+  const std::string mom = "%p, %m = momentum(%a, %b, %c, %d, %e, %f, %g, %h) {nesterov = ";
   const HostTensor buf = F64({1}, {10});
-  auto first = EvalText(mom + "false}", {"p", "m"}, {p, g, buf, lr, half, I64({}, {1})});
+  const HostTensor none = F64({}, {0});
+  auto first =
+      EvalText(mom + "false}", {"p", "m"}, {p, g, buf, lr, half, half, none, I64({}, {1})});
   ExpectValues(first[0], {1}, {1 - 0.2}, 1e-12);  // the buffer starts as the gradient
   ExpectValues(first[1], {1}, {2}, 1e-12);
-  auto second = EvalText(mom + "true}", {"p", "m"}, {p, g, buf, lr, half, I64({}, {2})});
+  auto second =
+      EvalText(mom + "true}", {"p", "m"}, {p, g, buf, lr, half, half, none, I64({}, {2})});
   ExpectValues(second[1], {1}, {7}, 1e-12);
   ExpectValues(second[0], {1}, {1 - 0.1 * (2 + 3.5)}, 1e-12);
   for (bool decoupled : {false, true}) {
-    const auto out = EvalText(
-        "%p, %m, %v = adam(%a, %b, %c, %d, %e, %f, %g) {beta1 = 0.9, beta2 = 0.99, "
-        "epsilon = 0.001, weight_decay = 0.1, decoupled = " +
-            std::string(decoupled ? "true" : "false") + "}",
-        {"p", "m", "v"}, {p, g, F64({1}, {1}), F64({1}, {2}), lr, half, I64({}, {3})});
+    const auto out =
+        EvalText("%p, %m, %v = adam(%a, %b, %c, %d, %e, %f, %g, %h, %i, %j, %k) {decoupled = " +
+                     std::string(decoupled ? "true" : "false") + "}",
+                 {"p", "m", "v"},
+                 {p, g, F64({1}, {1}), F64({1}, {2}), lr, half, F64({}, {0.9}), F64({}, {0.99}),
+                  F64({}, {0.001}), decay, I64({}, {3})});
     const double grad = decoupled ? 2 : 2.1;
     const double m = 0.9 + 0.1 * grad;
     const double v = 0.99 * 2 + 0.01 * grad * grad;

@@ -187,6 +187,10 @@ ir::HostTensor Initial(const ir::Argument& a, const ir::TensorType& type) {
   if (a.name == ir::kScalarStatisticScale) {
     return ir::HostTensor::FromVector<int64_t>(DType::kI64, {2}, {2, 1});
   }
+  if (a.name == ir::kScalarBeta1 || a.name == ir::kScalarBeta2) {
+    const double beta = a.name == ir::kScalarBeta1 ? 0.9 : 0.999;
+    return ir::HostTensor::FromVector<double>(DType::kF64, {}, {beta});
+  }
   static uint64_t state = 88172645463325252ull;
   const auto next = [&] {
     state ^= state << 13;
@@ -291,14 +295,12 @@ ir::OptimizerSpec Adam(bool decoupled) {
   ir::OptimizerSpec s;
   s.kind = ir::OptimizerKind::kAdam;
   s.decoupled_decay = decoupled;
-  s.weight_decay = 0.1;
   return s;
 }
 ir::OptimizerSpec Momentum(bool nesterov) {
   ir::OptimizerSpec s;
   s.kind = ir::OptimizerKind::kMomentum;
   s.nesterov = nesterov;
-  s.weight_decay = 0.01;
   return s;
 }
 

@@ -45,15 +45,52 @@ class LoweredBuilder {
     return module.functions.back();
   }
   static lower::LoweredOp& Call(lower::LoweredFunction& f, const std::string& source,
-                                std::vector<lower::Operand> operands,
-                                lower::Kernel kernel = lower::LibraryKernel{
-                                    "onednn.matmul", "dot", {}}) {
+                                std::vector<lower::Operand> operands) {
+    lower::Kernel kernel = KernelFor(operands);
+    return Call(f, source, std::move(operands), std::move(kernel));
+  }
+  static lower::LoweredOp& Call(lower::LoweredFunction& f, const std::string& source,
+                                std::vector<lower::Operand> operands, lower::Kernel kernel) {
     f.ops.push_back(
         {.kernel = std::move(kernel), .operands = std::move(operands), .source = source});
     for (const lower::Operand& o : f.ops.back().operands) {
       f.ops.back().bytes_moved += o.view.type.bytes();
     }
     return f.ops.back();
+  }
+  // A call of a core op that has such operands: a copy, else the first product that fits; where
+  // none does (tests that look at places alone), one without attributes.
+  static lower::Kernel KernelFor(const std::vector<lower::Operand>& operands) {
+    std::vector<ir::Dims> dims;
+    for (const lower::Operand& o : operands) {
+      if (o.access != lower::Access::kWorkspace) dims.push_back(o.view.type.dims);
+    }
+    if (dims.size() == 2 && dims[0] == dims[1]) {
+      return lower::LibraryKernel{"onednn.matmul", "copy", {}};
+    }
+    for (const char* spec :
+         {"ab,bc->ac", "ab,ac->bc", "ab,cb->ac", "ab,ab->ab", "ab,ab->", ",ab->ab"}) {
+      if (dims.size() == 3 && Fits(spec, dims)) {
+        return lower::LibraryKernel{"onednn.matmul", "dot", {{"spec", std::string(spec)}}};
+      }
+    }
+    return lower::LibraryKernel{"onednn.matmul", "dot", {}};
+  }
+  static bool Fits(const std::string& spec, const std::vector<ir::Dims>& dims) {
+    std::map<char, int64_t> extents;
+    size_t operand = 0, axis = 0;
+    for (const char c : spec + ",") {
+      if (c == '-') continue;
+      if (c == ',' || c == '>') {
+        if (dims[operand++].size() != axis) return false;
+        axis = 0;
+        continue;
+      }
+      if (axis >= dims[operand].size()) return false;
+      const int64_t extent = dims[operand][axis++];
+      if (extents.emplace(c, extent).first->second != extent) return false;
+    }
+    return true;
   }
   static void Marker(lower::LoweredFunction& f, std::vector<std::string> parameters) {
     f.ops.push_back({.kernel = lower::MarkerKernel{std::move(parameters)}});
@@ -111,7 +148,8 @@ inline lower::LoweredModule TrainingModule(const std::vector<int64_t>& widths, i
     forward(f, pre, post);
     const int loss = b.Root(f.name + ".loss", Storage::kResult, {});
     int upstream = activation(blocks);
-    b.Call(f, "loss", {b.Read(post.back()), b.Write(loss), b.Write(upstream)});
+    b.Call(f, "loss", {b.Read(post.back()), b.Read(post.back()), b.Write(loss)});
+    b.Call(f, "loss", {b.Read(post.back()), b.Write(upstream)});
     for (int i = blocks - 1; i >= 0; --i) {
       const int before = activation(i + 1);
       b.Call(f, name(i) + ".relu",
@@ -133,8 +171,8 @@ inline lower::LoweredModule TrainingModule(const std::vector<int64_t>& widths, i
   for (int i = 0; i < blocks; ++i) {
     const auto k = static_cast<size_t>(i);
     b.Call(update, name(i),
-           {b.Read(rate), b.Read(gradient[k]), b.Whole(momentum[k], Access::kReadWrite),
-            b.Whole(weight[k], Access::kReadWrite)});
+           {b.Read(rate), b.Read(gradient[k]), b.Whole(momentum[k], Access::kReadWrite)});
+    b.Call(update, name(i), {b.Read(momentum[k]), b.Whole(weight[k], Access::kReadWrite)});
   }
   lower::LoweredFunction eval{.name = "eval"};
   std::vector<int> pre, post;

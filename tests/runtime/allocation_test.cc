@@ -1,8 +1,8 @@
 // After the first steps neither the training thread nor the thread that reduces allocates; what the
 // toy executor itself does is left out.
-#include <atomic>
-#include <cstdlib>
-#include <new>
+#include <memory>
+#include <optional>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -11,56 +11,63 @@
 #include "runtime/trainer.h"
 #include "tests/runtime/test_files.h"
 #include "tests/runtime/toy_training.h"
-
-namespace {
-
-std::atomic<bool> g_watching{false};
-std::atomic<int64_t> g_allocations{0};
-thread_local int t_excused = 0;
-
-void* Allocate(std::size_t bytes) {
-  if (g_watching && t_excused == 0) ++g_allocations;
-  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) { return Allocate(bytes); }
-void* operator new[](std::size_t bytes) { return Allocate(bytes); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+#include "tests/support/heap_watch.h"
 
 namespace hyper::runtime {
 namespace {
+
+using hyper::testing::HeapCanBeWatched;
+using hyper::testing::HeapExcuse;
+using hyper::testing::HeapWatch;
 
 class ExcusedExecutor : public testing::FakeExecutor {
  public:
   using FakeExecutor::FakeExecutor;
   Status Run(const std::string& subprogram, const std::function<void(int)>& on_marker) override {
-    ++t_excused;
-    const Status status = FakeExecutor::Run(subprogram, [&](int bucket) {
-      --t_excused;  // the trainer's marker is watched
+    std::optional<HeapExcuse> excuse(std::in_place);
+    return FakeExecutor::Run(subprogram, [&](int bucket) {
+      excuse.reset();  // the trainer's marker is watched
       if (on_marker) on_marker(bucket);
-      ++t_excused;
+      excuse.emplace();
     });
-    --t_excused;
-    return status;
   }
 };
 
-TEST(Allocation, TheWatchWorks) {
-  g_allocations = 0;
-  g_watching = true;
-  delete new int(1);
-  g_watching = false;
-  EXPECT_EQ(g_allocations, 1);
+TEST(Allocation, TheWatchSeesEveryThreadAndFunction) {
+  if (!HeapCanBeWatched()) GTEST_SKIP() << "the sanitizer interposes the heap itself";
+  static void* volatile kept;
+  const auto request = [] {
+    kept = ::operator new(4);
+    ::operator delete(kept);
+    kept = std::malloc(3);
+    kept = std::realloc(kept, 300);
+    std::free(kept);
+    kept = std::calloc(2, 2);
+    std::free(kept);
+    kept = std::aligned_alloc(64, 64);
+    std::free(kept);
+    void* memory = nullptr;
+    if (posix_memalign(&memory, 64, 100) == 0) kept = memory;
+    std::free(kept);
+  };
+  {
+    const HeapWatch watch;
+    const HeapExcuse excuse;
+    request();
+    EXPECT_EQ(watch.count(), 0);
+  }
+  const HeapWatch watch;
+  request();
+  const int64_t here = watch.count();
+  EXPECT_EQ(here, 6) << watch.First();
+  const int64_t before = watch.count();
+  std::thread(request).join();
+  EXPECT_GE(watch.count(), before + 6);
 }
 
 TEST(Allocation, NoneAfterTheFirstSteps) {
+  if (!HeapCanBeWatched()) GTEST_SKIP() << "the sanitizer interposes the heap itself";
+  std::optional<HeapWatch> watch;
   const testing::TestFolder folder;
   const Status status = RunOnRanks(2, {}, [&](Communicator& communicator) -> Status {
     ExcusedExecutor executor(testing::FakeOptions{});
@@ -86,19 +93,20 @@ TEST(Allocation, NoneAfterTheFirstSteps) {
     for (int step = 0; step < 60; ++step) {
       if (step == 10) {
         HYPER_RETURN_IF_ERROR(communicator.Barrier());
-        g_allocations = 0;
+        if (communicator.rank() == 0) watch.emplace();
         HYPER_RETURN_IF_ERROR(communicator.Barrier());
-        g_watching = true;
       }
       HYPER_RETURN_IF_ERROR(trainer->Step(loader.get(), Status::Ok(), &report));
       HYPER_RETURN_IF_ERROR(metrics->Write(report));
     }
     HYPER_RETURN_IF_ERROR(communicator.Barrier());
-    g_watching = false;
+    if (communicator.rank() == 0) {
+      EXPECT_EQ(watch->count(), 0) << watch->First();
+      watch.reset();
+    }
     return communicator.Barrier();
   });
   ASSERT_TRUE(status.ok()) << status.ToString();
-  EXPECT_EQ(g_allocations, 0);
 }
 
 }  // namespace

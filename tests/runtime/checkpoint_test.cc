@@ -1,4 +1,5 @@
 #include "runtime/checkpoint.h"
+#include "base/sha256.h"
 
 #include <cstring>
 #include <filesystem>
@@ -350,6 +351,41 @@ TEST(Safetensors, HostileHeaders) {
                 .status()
                 .code(),
             StatusCode::kDataLoss);
+}
+
+// Every single bit and every cut of a file, and headers that nest: refused, or tensors inside it.
+TEST(Safetensors, EveryBitAndEveryCut) {
+  const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                             R"("b":{"dtype":"I8","shape":[2,2],"data_offsets":[8,12]}})";
+  const uint64_t length = header.size();
+  const std::string good =
+      std::string(reinterpret_cast<const char*>(&length), 8) + header + std::string(12, 'x');
+  const auto parse = [](const std::string& file) {
+    const auto tensors = ParseSafetensors(std::make_shared<const std::string>(file), "f");
+    if (!tensors.ok()) {
+      EXPECT_EQ(tensors.status().code(), StatusCode::kDataLoss);
+      return false;
+    }
+    for (const auto& [name, tensor] : *tensors) {
+      for (int64_t i = 0; i < tensor.type().elements(); ++i) (void)tensor.ElementAsDouble(i);
+    }
+    return true;
+  };
+  ASSERT_TRUE(parse(good));
+  int refused = 0;
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    refused += !parse(bad);
+  }
+  EXPECT_GT(refused, 400);
+  for (size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(parse(good.substr(0, size)));
+  const std::string deep = R"({"a":)" + std::string(200000, '[');
+  const uint64_t deep_length = deep.size();
+  EXPECT_FALSE(parse(std::string(reinterpret_cast<const char*>(&deep_length), 8) + deep));
+  const std::string closed = deep + std::string(200000, ']') + "}";
+  const uint64_t closed_length = closed.size();
+  EXPECT_FALSE(parse(std::string(reinterpret_cast<const char*>(&closed_length), 8) + closed));
 }
 
 }  // namespace

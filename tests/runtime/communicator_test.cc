@@ -71,8 +71,8 @@ TEST(AsyncReducer, SumsAndKeepsOrder) {
     std::vector<float> a(1000, static_cast<float>(communicator.rank()));
     std::vector<double> b(10, 1);
     for (int round = 0; round < 3; ++round) {
-      reducer.Start(0, a.data(), 1000, ir::DType::kF32);
-      reducer.Start(1, b.data(), 10, ir::DType::kF64);
+      reducer.Start(0, a.data(), 1000, ir::DType::kF32, 0);
+      reducer.Start(1, b.data(), 10, ir::DType::kF64, 0);
       HYPER_RETURN_IF_ERROR(reducer.Wait());
       if (reducer.records().size() != 2) return Internal("records");
       if (reducer.records()[0].end_ns > reducer.records()[1].begin_ns) return Internal("order");
@@ -94,22 +94,23 @@ TEST(AsyncReducer, ErrorSurfacesInWait) {
   const Status status = RunOnRanks(2, options, [](Communicator& communicator) -> Status {
     AsyncReducer reducer(&communicator, 2);
     double value = 1;
-    reducer.Start(0, &value, 1, ir::DType::kF64);
-    reducer.Start(1, &value, 1, ir::DType::kF64);
+    reducer.Start(0, &value, 1, ir::DType::kF64, 0);
+    reducer.Start(1, &value, 1, ir::DType::kF64, 0);
     return reducer.Wait();
   });
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
 }
 
 TEST(Overlap, FiguresByHand) {
-  // Backward ends at 100. Bucket 0: queued 10, runs 10..40 (all hidden). Bucket 1: queued 50, runs
-  // 60..120: 40 of 60 hidden, 50 could have been. Bucket 2: queued 100, runs 120..150.
+  // Backward ends at 100. Bucket 0: ready 10, runs 10..40 (all hidden). Bucket 1: ready 50, queued
+  // 55, runs 60..120: 40 of 60 hidden, 50 could have been. Bucket 2: ready 100, runs 120..150.
   const std::vector<ReduceRecord> records = {
-      {0, 8, 10, 10, 40}, {1, 8, 50, 60, 120}, {2, 8, 100, 120, 150}};
+      {0, 8, 10, 10, 10, 40}, {1, 8, 50, 55, 60, 120}, {2, 8, 100, 100, 120, 150}};
   const OverlapFigures figures = MeasureOverlap(records, 100);
   EXPECT_EQ(figures.reduce, 120);
   EXPECT_EQ(figures.hidden, 70);
   EXPECT_EQ(figures.coverable, 80);
+  EXPECT_EQ(figures.exposed, 50);
 }
 
 }  // namespace

@@ -135,6 +135,46 @@ TEST(Npy, RefusalsSayWhatIsAccepted) {
               HasSubstr("inside its header"));
 }
 
+// Every single bit of small files, and every cut: refused, or a tensor inside its bytes.
+TEST(TensorFiles, EveryBitAndEveryCut) {
+  const std::string idx = IdxBytes(0x0C, {2, 1, 2}, std::string(16, '\1'));
+  const std::string npy = NpyBytes("<f4", "(2, 2)", std::string(16, '\1'), 2);
+  const auto parse = [](const std::string& text, bool is_idx) {
+    const auto bytes = std::make_shared<const std::string>(text);
+    const FileBytes file{bytes, std::as_bytes(std::span(bytes->data(), bytes->size()))};
+    const auto tensor = is_idx ? ParseIdx(file, "f") : ParseNpy(file, "f");
+    if (!tensor.ok()) return false;
+    for (int64_t i = 0; i < tensor->type().elements(); ++i) (void)tensor->ElementAsDouble(i);
+    return true;
+  };
+  for (const bool is_idx : {true, false}) {
+    const std::string& good = is_idx ? idx : npy;
+    ASSERT_TRUE(parse(good, is_idx));
+    int refused = 0;
+    for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+      std::string bad = good;
+      bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+      refused += !parse(bad, is_idx);
+    }
+    EXPECT_GT(refused, 60);
+    for (size_t length = 0; length < good.size(); ++length) {
+      EXPECT_FALSE(parse(good.substr(0, length), is_idx)) << length;
+    }
+  }
+}
+
+TEST(TensorFiles, EveryBitOfAGzipFile) {
+  const TestFolder folder;
+  const std::string good = Gzip(IdxBytes(8, {3, 4}, "abcdabcdabcd"));
+  int refused = 0;
+  for (size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << bit % 8));
+    refused += !ReadIdxFile(folder.Write("x.gz", bad)).ok();
+  }
+  EXPECT_GT(refused, 200);  // a time stamp or a name in the header may be anything
+}
+
 TEST(Dataset, ImagesAndLabelsFromIdx) {
   const TestFolder folder;
   std::string pixels(3 * 4, '\0');

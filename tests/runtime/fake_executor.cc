@@ -65,6 +65,7 @@ void FakeExecutor::BuildProgram() {
   AddSlot(INPUT, "labels", I64, {b});
   AddSlot(SCALAR, "lr", F64, {});
   AddSlot(SCALAR, "step", I64, {});
+  AddSlot(SCALAR, "weight_decay", F64, {});
   if (options_.clip) AddSlot(SCALAR, "clip_coef", F64, {});
   AddSlot(SCALAR, "seed.loss", F64, {});
   AddSlot(SCALAR, "stat_scale", I64, {2});
@@ -82,6 +83,9 @@ void FakeExecutor::BuildProgram() {
       program::Instruction* backward = sub->add_instructions();
       backward->mutable_reference()->set_op("backward");
       backward->set_role("weight_grad");
+      program::Operand* gradient = backward->add_operands();
+      *gradient = FindSlot(program::GRADIENT, i == 0 ? "bias" : "weight")->place();
+      gradient->set_access(program::ACCUMULATE);
       sub->add_instructions()->mutable_marker()->set_bucket(i);
     }
   }
@@ -272,12 +276,13 @@ void FakeExecutor::Step(bool first, const std::function<void(int)>& on_marker) {
 void FakeExecutor::Update() {
   const double rate =
       *Data(program::SCALAR, "lr") * (options_.clip ? *Data(program::SCALAR, "clip_coef") : 1);
+  const double decay = *Data(program::SCALAR, "weight_decay");
   for (const char* name : {"bias", "weight"}) {
     const std::vector<double> gradient = Values(program::GRADIENT, name);
     double* parameter = Data(program::PARAMETER, name);
     double* sum = Data(program::OPTIMIZER, name, "sum");
     for (size_t i = 0; i < gradient.size(); ++i) {
-      parameter[i] -= rate * gradient[i];
+      parameter[i] -= rate * (gradient[i] + decay * parameter[i]);
       if (sum != nullptr) sum[i] += gradient[i];
     }
   }

@@ -16,12 +16,12 @@ struct FakeOptions {
   int64_t batch = 2;
   int64_t features = 3;
   int64_t classes = 4;
-  bool counted = true;        // labels of kIgnore do not count; else every label does
-  bool masked = true;         // zero half of the inputs, as dropout does
+  bool counted = true;  // labels of kIgnore do not count; else every label does
+  bool masked = true;   // zero half of the inputs, as dropout does
   bool clip = true;
-  bool output_loss = false;   // the loss is a mean, as a model output would be
+  bool output_loss = false;  // the loss is a mean, as a model output would be
   double weight = 1;
-  double momentum = 0.9;      // of the running mean
+  double momentum = 0.9;  // of the running mean
   // Duration of the backward part of each of the two parameters, before its marker.
   std::chrono::microseconds backward{0};
 };
@@ -69,7 +69,7 @@ class FakeExecutor : public Executor {
   Team team_{1};
   program::Program program_;
   std::vector<double> arena_;
-  int64_t next_ = 0;  // bytes handed out
+  int64_t next_ = 0;            // bytes handed out
   std::vector<double> inputs_;  // masked inputs of the micro-batch
   std::vector<InstructionTime>* sink_ = nullptr;
 };

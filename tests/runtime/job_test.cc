@@ -7,86 +7,16 @@
 #include <nlohmann/json.hpp>
 
 #include "runtime/loopback_communicator.h"
-#include "tests/runtime/fake_executor.h"
-#include "tests/runtime/test_files.h"
+#include "tests/runtime/job_fixture.h"
 
 namespace hyper::runtime {
 namespace {
 
 using ::testing::AllOf;
-using testing::FakeExecutor;
 using ::testing::HasSubstr;
-using testing::TestFolder;
-
-class Recorder : public Reporter {
- public:
-  void OnStart(const StartInfo& info) override { start = info; }
-  void OnStep(const StepReport& report) override { steps.push_back(report.step); }
-  void OnEval(const EvalReport& report) override { evals.push_back(report); }
-  void OnCheckpoint(int64_t step, const std::string&) override { saved.push_back(step); }
-  void OnNote(const std::string& text) override { notes.push_back(text); }
-
-  StartInfo start;
-  std::vector<int64_t> steps;
-  std::vector<EvalReport> evals;
-  std::vector<int64_t> saved;
-  std::vector<std::string> notes;
-};
-
-// A run folder with launch keys for the toy model on made-up data.
-class JobTest : public ::testing::Test {
- protected:
-  strategy::LaunchConfig Launch() const {
-    strategy::LaunchConfig launch;
-    launch.train.emplace();
-    launch.train->optimizer.lr = 0.1;
-    launch.train->micro_batches = 2;
-    launch.train->seed = 3;
-    launch.data.emplace();
-    launch.data->kind = strategy::DataKind::kSynthetic;
-    launch.data->prefetch = 2;
-    launch.data->inputs["x"].field = "normal";
-    launch.data->inputs["labels"].field = "integers";
-    launch.data->inputs["labels"].high = 4;
-    launch.data->eval.emplace();
-    launch.run.dir = folder_.File("run");
-    launch.run.steps = 6;
-    return launch;
-  }
-
-  // Runs on `ranks` ranks; outcome of rank 0.
-  Result<JobResult> Run(int ranks, const strategy::LaunchConfig& launch, JobOptions options = {}) {
-    std::vector<std::optional<JobResult>> results(static_cast<size_t>(ranks));
-    std::vector<Status> statuses(static_cast<size_t>(ranks));
-    recorders_.assign(static_cast<size_t>(ranks), {});
-    const Status status = RunOnRanks(ranks, {}, [&](Communicator& communicator) {
-      const size_t rank = static_cast<size_t>(communicator.rank());
-      FakeExecutor executor(model_);
-      JobOptions mine = options;
-      mine.communicator = &communicator;
-      mine.reporter = &recorders_[rank];
-      Result<JobResult> result = RunJobOn(&executor, "toy", 1, launch, mine);
-      if (result.ok()) results[rank] = std::move(result).value();
-      statuses[rank] = result.ok() ? Status::Ok() : result.status();
-      return Status::Ok();
-    });
-    EXPECT_TRUE(status.ok()) << status.ToString();
-    for (const Status& s : statuses) EXPECT_EQ(s.ToString(), statuses[0].ToString());
-    if (!statuses[0].ok()) return statuses[0];
-    return *std::move(results[0]);
-  }
-
-  const TestFolder folder_;
-  testing::FakeOptions model_;
-  std::vector<Recorder> recorders_;
-};
-
-std::vector<nlohmann::json> Records(const std::string& path) {
-  std::vector<nlohmann::json> records;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) records.push_back(nlohmann::json::parse(line));
-  return records;
-}
+using testing::JobTest;
+using testing::Recorder;
+using testing::Records;
 
 TEST_F(JobTest, TrainsEvaluatesAndSaves) {
   strategy::LaunchConfig launch = Launch();
@@ -96,7 +26,7 @@ TEST_F(JobTest, TrainsEvaluatesAndSaves) {
   const auto result = Run(2, launch);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(result->steps, 6);
-  EXPECT_EQ(result->losses.size(), 6u);
+  EXPECT_EQ(recorders_[0].losses.size(), 6u);
   EXPECT_EQ(result->checkpoint, folder_.File("run/checkpoints/step-00000006"));
   EXPECT_EQ(result->tensors.size(), 4u);
   ASSERT_TRUE(result->eval.has_value());
@@ -116,14 +46,15 @@ TEST_F(JobTest, TrainsEvaluatesAndSaves) {
               ::testing::ElementsAre("latest", "step-00000004", "step-00000006"));
   const auto records = Records(folder_.File("run/metrics.jsonl"));
   ASSERT_EQ(records.size(), 8u);
-  EXPECT_EQ(records[0]["loss"].get<double>(), result->losses[0]);
+  EXPECT_EQ(records[0]["loss"].get<double>(), recorders_[0].losses[0]);
   EXPECT_EQ(records[4]["kind"], "eval");
   EXPECT_EQ(records[7]["loss"].get<double>(), result->eval->loss);
 }
 
 TEST_F(JobTest, ResumedRunEqualsAnUnbrokenOne) {
-  const auto whole = Run(1, Launch());
-  ASSERT_TRUE(whole.ok()) << whole.status().ToString();
+  const auto unbroken = Run(1, Launch());
+  ASSERT_TRUE(unbroken.ok()) << unbroken.status().ToString();
+  const std::vector<double> whole = recorders_[0].losses;
   JobOptions first;
   first.overrides = {"run.dir=" + folder_.File("first")};
   first.steps = 2;
@@ -135,8 +66,9 @@ TEST_F(JobTest, ResumedRunEqualsAnUnbrokenOne) {
   second.overrides = {"run.dir=" + folder_.File("second"), "train.micro_batches=1"};
   const auto rest = Run(2, Launch(), second);
   ASSERT_TRUE(rest.ok()) << rest.status().ToString();
-  ASSERT_EQ(rest->losses.size(), 4u);
-  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(rest->losses[i], whole->losses[i + 2], 1e-12);
+  ASSERT_EQ(recorders_[0].losses.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(recorders_[0].losses[i], whole[i + 2], 1e-12);
+  EXPECT_EQ(recorders_[0].start.checkpoint, folder_.File("first/checkpoints/step-00000002"));
   EXPECT_THAT(recorders_[0].steps, ::testing::ElementsAre(3, 4, 5, 6));
 }
 
@@ -148,7 +80,7 @@ TEST_F(JobTest, EvalOnlyLeavesTheStateAlone) {
   const auto result = Run(2, Launch(), options);
   ASSERT_TRUE(result.ok()) << result.status().ToString();
   EXPECT_EQ(result->steps, 6);
-  EXPECT_TRUE(result->losses.empty());
+  EXPECT_TRUE(recorders_[0].losses.empty());
   ASSERT_TRUE(result->eval.has_value());
   const auto records = Records(folder_.File("run/metrics.jsonl"));
   EXPECT_NEAR(result->eval->loss, records.back()["loss"].get<double>(), 1e-12);
@@ -162,6 +94,25 @@ TEST_F(JobTest, GlobalBatchIsDerivedFromTheLaunch) {
   const auto refused = Run(3, Launch(), options);
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.status().message(), HasSubstr("replica counts that do: 1, 2, 4, 8"));
+}
+
+// The toy's update is SGD: w' = w - lr * (g + decay * w).
+TEST_F(JobTest, OptimizerValuesOfTheLaunchReachTheUpdate) {
+  const auto losses = [&](double decay, const std::string& assignment, double factor = 1) {
+    strategy::LaunchConfig launch = Launch();
+    launch.train->optimizer.weight_decay = decay;
+    JobOptions options;
+    options.overwrite = true;
+    if (!assignment.empty()) options.overrides = {assignment};
+    options.fault.decay_factor = factor;
+    const auto result = Run(2, launch, options);
+    EXPECT_TRUE(result.ok()) << result.status().ToString();
+    return recorders_[0].losses;
+  };
+  const auto compiled = losses(0.05, "");
+  EXPECT_EQ(losses(0, "train.optimizer.weight_decay=0.05"), compiled);
+  EXPECT_NE(losses(0, ""), compiled);
+  EXPECT_NE(losses(0, "train.optimizer.weight_decay=0.05", 1.01), compiled);  // planted fault
 }
 
 TEST_F(JobTest, WrongInputIsRefusedBeforeTheFirstStep) {
@@ -189,8 +140,15 @@ TEST_F(JobTest, WrongInputIsRefusedBeforeTheFirstStep) {
   launch.run.eval_every = 2;
   EXPECT_THAT(message(launch), HasSubstr("data.eval"));
   JobOptions options;
-  options.overrides = {"train.optimizer.weight_decay=0.1"};
-  EXPECT_THAT(message(Launch(), options), HasSubstr("compile again"));
+  options.overrides = {"train.optimizer.weight_decay=-0.1"};
+  EXPECT_THAT(
+      message(Launch(), options),
+      HasSubstr(
+          "'train.optimizer.weight_decay' is '-0.1', out of range; expected a number, at least 0"));
+  launch = Launch();  // a bundle whose update lacks a value that the optimizer has
+  launch.train->optimizer = {strategy::OptimizerKind::kMomentum, 0.1, 0.9};
+  EXPECT_THAT(message(launch),
+              AllOf(HasSubstr("no scalar 'momentum'"), HasSubstr("compile again")));
   options.overrides = {"run.step=3"};
   EXPECT_THAT(message(Launch(), options), HasSubstr("run.steps"));
   options = {};

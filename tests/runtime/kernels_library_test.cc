@@ -1,14 +1,19 @@
-// Library kernels against the reference kernels, over layouts, accumulation and odd extents.
+// Library kernels against the reference kernels, over layouts, accumulation and odd extents; each
+// in a workspace of exactly the size that the compiler is told, between guards.
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <omp.h>
 
 #include "ir/op_def.h"
 #include "ir/reference/reference.h"
 #include "runtime/kernels/dot_plan.h"
 #include "runtime/kernels/kernels.h"
+#include "runtime/kernels/workspace.h"
 
 namespace hyper::runtime {
 namespace {
@@ -18,7 +23,8 @@ constexpr int64_t kArenaBytes = 64 << 20;
 // Operands laid out one after another in an arena, each in a random dense order of its dims.
 class Bench {
  public:
-  Bench() : arena_(std::move(Arena::Create(kArenaBytes)).value()), team_(2) {}
+  explicit Bench(int threads = 2)
+      : arena_(std::move(Arena::Create(kArenaBytes)).value()), team_(threads) {}
 
   program::Operand Add(const ir::Dims& dims, const std::vector<int>& order,
                        program::Access access) {
@@ -43,21 +49,51 @@ class Bench {
     for (int64_t i = 0; i < stride; ++i) data[i] = distribution_(generator_);
     return operand;
   }
-  PrepareContext Context() { return {arena_->data(), &team_, &scratch_, nullptr, false}; }
+  PrepareContext Context() {
+    PrepareContext context;
+    context.arena = arena_->data();
+    context.team = &team_;
+    context.planned_threads = team_.size();
+    return context;
+  }
+
+  // A workspace of `bytes` bytes filled with NaN, between guards of the same pattern.
+  program::Operand AddWorkspace(int64_t bytes) {
+    program::Operand operand;
+    operand.set_dtype(program::U8);
+    operand.set_access(program::WORKSPACE);
+    operand.add_dims(bytes);
+    operand.add_strides(1);
+    next_ += kGuard;
+    operand.set_offset(next_);
+    operand.set_begin(next_);
+    operand.set_end(next_ + bytes);
+    std::memset(arena_->data() + next_ - kGuard, 0xFF, static_cast<size_t>(bytes + 2 * kGuard));
+    next_ = (next_ + bytes + kGuard + 63) / 64 * 64;
+    return operand;
+  }
+  bool GuardsStand(const program::Operand& workspace) const {
+    const auto painted = [&](int64_t begin, int64_t end) {
+      return std::all_of(arena_->data() + begin, arena_->data() + end,
+                         [](char byte) { return static_cast<unsigned char>(byte) == 0xFF; });
+    };
+    return painted(workspace.begin() - kGuard, workspace.begin()) &&
+           painted(workspace.end(), workspace.end() + kGuard);
+  }
 
   std::vector<float> Dense(const program::Operand& operand) const {
     std::vector<float> values(static_cast<size_t>(TypeOf(operand).elements()));
     CopyToDense(operand, arena_->data(), reinterpret_cast<std::byte*>(values.data()));
     return values;
   }
-  Scratch& scratch() { return scratch_; }
   const Team& team() const { return team_; }
   std::mt19937& generator() { return generator_; }
 
  private:
   std::unique_ptr<Arena> arena_;
+  static constexpr int64_t kGuard = 4096;
+
   Team team_;
-  Scratch scratch_;
   int64_t next_ = 0;
   std::mt19937 generator_{5};
   std::uniform_real_distribution<float> distribution_{-1, 1};
@@ -75,7 +111,7 @@ double NormwiseError(const std::vector<float>& a, const std::vector<float>& b) {
 
 // Runs the prepared kernel and the reference on the same operands (two inputs, one output).
 void ExpectSameAsReference(Bench& bench, const std::string& op, const ir::Attributes& attributes,
-                           const std::vector<program::Operand>& operands, const std::string& what) {
+                           std::vector<program::Operand> operands, const std::string& what) {
   std::vector<std::vector<float>> values;
   std::vector<ir::TensorType> types;
   for (const program::Operand& operand : operands) {
@@ -90,11 +126,19 @@ void ExpectSameAsReference(Bench& bench, const std::string& op, const ir::Attrib
       {&types[2], reinterpret_cast<std::byte*>(values[2].data())}};
   ASSERT_TRUE(ir::RunReference(*ir::CoreOp(op), attributes, -1, inputs, outputs, accumulate).ok());
 
-  auto kernel = op == "dot" ? PrepareMatmul(attributes, operands, bench.Context())
-                            : PrepareConvolution(op, attributes, operands, bench.Context());
+  program::LibraryCall call;
+  call.set_primitive(op == "dot" ? "onednn.matmul" : "onednn.conv");
+  call.set_op(op);
+  const auto cap = WorkspaceCap(call.primitive(), op, attributes, operands, bench.team().size());
+  ASSERT_TRUE(cap.ok()) << what << ": " << cap.status().ToString();
+  if (*cap > 0) operands.push_back(bench.AddWorkspace(*cap));
+  auto kernel = PrepareLibrary(call, attributes, operands, bench.Context());
   ASSERT_TRUE(kernel.ok()) << what << ": " << kernel.status().ToString();
-  ASSERT_TRUE(bench.scratch().Allocate().ok());
+  omp_set_num_threads(bench.team().size());
   ASSERT_TRUE((*kernel)->Run(bench.team()).ok()) << what;
+  if (*cap > 0) {
+    EXPECT_TRUE(bench.GuardsStand(operands.back())) << what;
+  }
   const std::vector<float> actual = bench.Dense(operands[2]);
   EXPECT_LE(NormwiseError(actual, values[2]), 2e-6) << what;
 }

@@ -24,7 +24,7 @@ TEST(Mpi, ASecondCommunicatorIsRefused) { EXPECT_FALSE(MakeMpiCommunicator().ok(
 TEST(Mpi, SixtyMegabytesOnTheReducersThread) {
   AsyncReducer reducer(g_communicator, 1);
   std::vector<float> values(15'000'000, 0.5f);
-  reducer.Start(0, values.data(), static_cast<int64_t>(values.size()), ir::DType::kF32);
+  reducer.Start(0, values.data(), static_cast<int64_t>(values.size()), ir::DType::kF32, 0);
   ASSERT_TRUE(reducer.Wait().ok());
   const float expected = 0.5f * static_cast<float>(g_communicator->size());
   for (const float value : values) ASSERT_EQ(value, expected);

@@ -45,8 +45,8 @@ std::string BytesOf(const std::vector<T>& values) {
 inline std::string NpyBytes(const std::string& descr, const std::string& shape,
                             const std::string& data, char version = 1,
                             const std::string& fortran = "False") {
-  std::string header = fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}", descr,
-                                   fortran, shape);
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': {}, 'shape': {}, }}", descr, fortran, shape);
   const size_t prefix = version == 1 ? 10 : 12;
   while ((prefix + header.size() + 1) % 64 != 0) header += ' ';
   header += '\n';

@@ -69,6 +69,9 @@ Status TrainToy(Communicator& communicator, const ToyRun& run, ToyOutcome* outco
   StepReport report;
   for (int64_t s = 0; s < run.steps; ++s) {
     HYPER_RETURN_IF_ERROR(trainer->Step(loader.get(), Status::Ok(), &report));
+    if (s == 0 || report.step_ms < outcome->fastest_step_ms) {
+      outcome->fastest_step_ms = report.step_ms;
+    }
     outcome->losses.push_back(report.loss);
     outcome->norms.push_back(report.grad_norm.value_or(-1));
   }

@@ -34,7 +34,8 @@ struct ToyOutcome {
   std::vector<double> parameters;  // weight, then bias
   std::vector<double> mean;        // the running statistic
   OverlapFigures overlap;          // of the last step
-  EvalReport eval;                 // after the last step, on 41 other samples
+  double fastest_step_ms = 0;
+  EvalReport eval;  // after the last step, on 41 other samples
 };
 
 // 101 made-up samples (a number that no global batch here divides), some labels ignored.

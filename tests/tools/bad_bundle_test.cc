@@ -6,7 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "base/file.h"
+#include "base/sha256.h"
 #include "codegen/cpu_features.h"
 #include "tests/tools/cli_runner.h"
 
@@ -142,8 +142,9 @@ TEST(CheckProcessor, NamesWhatIsMissingAndThisProcessor) {
 
 std::string StrategyWithBatch(const std::string& batch) {
   const std::string path = Scratch("batch_" + batch + ".yaml");
-  WriteBytes(path, Replaced(ReadBytes(Recipe("fashion_mnist/train.yaml")), "{batch: 64}",
-                            "{batch: " + batch + "}"));
+  const std::string text = Replaced(ReadBytes(Recipe("fashion_mnist/train.yaml")), "{batch: 64}",
+                                    "{batch: " + batch + "}");
+  WriteBytes(path, Replaced(text, "global_batch: 128", "micro_batches: 1"));
   return path;
 }
 

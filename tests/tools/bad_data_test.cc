@@ -52,7 +52,7 @@ class BadDataTest : public testing::Test {
 
   void ExpectRefused(const std::vector<std::string>& says,
                      const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {bundle_, "--threads", "1"};
+    std::vector<std::string> arguments = {bundle_, "--threads", "1", "--set", "run.dir=refused"};
     arguments.insert(arguments.end(), more.begin(), more.end());
     const CliRun run = Hyperrun(arguments);
     EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
@@ -63,7 +63,8 @@ class BadDataTest : public testing::Test {
 };
 
 TEST_F(BadDataTest, GoodDataTrains) {
-  const CliRun run = Hyperrun({bundle_, "--threads", "1", "--export", Scratch("trained.onnx")});
+  const CliRun run =
+      Hyperrun({bundle_, "--threads", "1", "--overwrite", "--export", Scratch("trained.onnx")});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(Hyperc({"inspect", Scratch("trained.onnx")}).exit_code, 0);
   const CliRun exported = Hyperc(
@@ -120,7 +121,6 @@ TEST_F(BadDataTest, LaunchKeys) {
                 {"--set", "train.optimizer.lrr=1"});
   ExpectRefused({"run.steps", "many"}, {"--set", "run.steps=many"});
   ExpectRefused({"train.loss"}, {"--set", "train.loss.logits=x"});
-  ExpectRefused({"no equals"}, {"--set", "no equals"});
   // 128 samples per step as 64 each: a global batch must be a multiple of 64.
   ExpectRefused({"100", "64"}, {"--set", "train.global_batch=100"});
   ExpectRefused({"data.eval"}, {"--eval"});
@@ -138,19 +138,13 @@ TEST(BadTokens, ATokenOutsideTheTableIsRefused) {
   // 16 bits per token: 300 is no byte.
   std::string tokens;
   for (int i = 0; i < 40 * 128; ++i) tokens += std::string("\x41\x00", 2);
-  const std::vector<std::string> arguments = {bundle,
-                                              "--threads",
-                                              "1",
-                                              "--steps",
-                                              "1",
-                                              "--set",
-                                              "data.dtype=uint16",
-                                              "--set",
-                                              "data.path=" + Scratch("tokens.bin"),
-                                              "--set",
-                                              "data.eval.path=" + Scratch("tokens.bin"),
-                                              "--set",
-                                              "run.dir=" + Scratch("run_tokens")};
+  const std::vector<std::string> arguments = {bundle,  "--threads",
+                                              "1",     "--steps",
+                                              "1",     "--overwrite",
+                                              "--set", "data.dtype=uint16",
+                                              "--set", "data.path=" + Scratch("tokens.bin"),
+                                              "--set", "data.eval.path=" + Scratch("tokens.bin"),
+                                              "--set", "run.dir=" + Scratch("run_tokens")};
   WriteBytes(Scratch("tokens.bin"), tokens);
   EXPECT_EQ(Hyperrun(arguments).exit_code, 0);
   tokens[2 * 700 + 1] = 1;  // 0x141 = 321
@@ -178,7 +172,7 @@ TEST(BadIndices, AnIdOutsideTheTableIsRefused) {
   const auto run_with = [&](const std::string& id) {
     ids.replace(8 * (5 * 128 + 17), 8, id);
     WriteBytes(Scratch("ids/ids.npy"), Npy("<i8", "32, 128", ids));
-    return Hyperrun({bundle, "--threads", "1"});
+    return Hyperrun({bundle, "--threads", "1", "--overwrite"});
   };
   EXPECT_EQ(run_with(kLabelThree).exit_code, 0);
   EXPECT_EQ(run_with(std::string(8, '\xff')).exit_code, 0);  // -1: the last entry

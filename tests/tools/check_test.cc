@@ -66,9 +66,10 @@ TEST(Inspect, JsonHasTheDocumentedKeys) {
 
 TEST(Inspect, DimsAreBoundOnTheCommandLine) {
   EXPECT_EQ(Hyperc({"inspect", Recipe(kModel), "--dim", "batch=4"}).exit_code, 0);
-  for (const char* dim : {"batch", "batch=", "=3", "batch=0", "batch=x", "batch=3x", "batch=-1"}) {
+  for (const char* dim : {"batch", "batch=", "=3", "batch=0", "batch=x", "batch=3x", "batch=-1",
+                          "batch=99999999999999999999"}) {
     const CliRun run = Hyperc({"inspect", Recipe(kModel), "--dim", dim});
-    EXPECT_EQ(run.exit_code, 1) << dim;
+    EXPECT_EQ(run.exit_code, 2) << dim;
     EXPECT_THAT(run.err, HasSubstr("write NAME=EXTENT")) << dim;
   }
 }
@@ -132,6 +133,90 @@ TEST(Check, NamesThatTheModelLacksPointAtTheStrategy) {
     // Every error has its place in the strategy.
     EXPECT_THAT(run.err, Not(HasSubstr("model.onnx: error")));
   }
+}
+
+std::vector<std::vector<std::string>> BothCommands(const std::string& strategy,
+                                                   const std::string& model) {
+  return {{"check", strategy, "--model", model},
+          {"compile", model, "-s", strategy, "-o", Scratch("never.bundle")}};
+}
+
+// A mistake in the file does not hide what only the model or the disk knows.
+TEST(Check, MistakesOfTheFileOfNamesAndOfDataInOneRun) {
+  std::string text = GoodStrategy();
+  text = Replaced(text, "lr: 4e-3", "lr: fast");
+  text = Replaced(text, "dims: {batch: 64}",
+                  "dims: {batch: 64, sqe: 3}\n  parameters:\n    freeze: [\"conv9.*\"]");
+  text = Replaced(text, "logits: logits", "logits: logit");
+  text = Replaced(text, "    labels: {file: train", "    lables: {file: nowhere/train");
+  const std::string path = Scratch("all.yaml");
+  WriteBytes(path, text);
+  const auto everything =
+      AllOf(HasSubstr(At(path, "fast")), HasSubstr(At(path, "sqe: 3", 5)),
+            HasSubstr(At(path, "\"conv9") + "the pattern 'conv9.*' matches none"),
+            HasSubstr(At(path, "logits: logit,", 8) + "the loss names tensor 'logit'"),
+            HasSubstr("data.inputs names 'lables'"),
+            HasSubstr("nowhere/train-labels-idx1-ubyte.gz' does not exist here"));
+  for (const std::vector<std::string>& command : BothCommands(path, Recipe(kModel))) {
+    const CliRun run = Hyperc(command);
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_THAT(run.err, everything);
+  }
+  // The same where also the extents and the kind of the loss are refused: names are still judged.
+  text = Replaced(Replaced(text, "batch: 64", "batch: many"), "kind: cross_entropy", "kind: cross");
+  WriteBytes(path, text);
+  for (const std::vector<std::string>& command : BothCommands(path, Recipe(kModel))) {
+    const CliRun run = Hyperc(command);
+    EXPECT_EQ(run.exit_code, 1);
+    EXPECT_THAT(run.err, AllOf(HasSubstr(At(path, "many")), HasSubstr(At(path, "cross,")),
+                               HasSubstr("no input has a symbolic dim 'sqe'"),
+                               HasSubstr("the pattern 'conv9.*' matches none"),
+                               HasSubstr("the loss names tensor 'logit'")));
+  }
+}
+
+// What was refused is reported once and has no false consequences.
+TEST(Check, ARefusedEntryIsNotMissed) {
+  struct Case {
+    std::string from, to, says;
+  };
+  const std::vector<Case> cases = {
+      {"batch: 64", "batch: many", "'model.dims.batch' is 'many'"},
+      {"  dims: {batch: 64}", "  dim: {batch: 64}", "unknown key 'dim' in 'model'"},
+      {"model:\n", "modle:\n", "did you mean 'model'?"},
+      {"labels: labels}", "lables: labels}", "did you mean 'labels'?"},
+      {"train:\n  loss", "trian:\n  loss", "did you mean 'train'?"},
+      {"  inputs:  ", "  input:  ", "did you mean 'inputs'?"},
+      {"      file: train-images", "      fiel: train-images", "did you mean 'file'"},
+  };
+  const std::string path = Scratch("refused.yaml");
+  for (const Case& c : cases) {
+    WriteBytes(path, Replaced(GoodStrategy(), c.from, c.to));
+    const CliRun run = Hyperc({"check", path, "--model", Recipe(kModel)});
+    EXPECT_EQ(run.exit_code, 1) << c.to;
+    EXPECT_THAT(run.err, HasSubstr(c.says)) << c.to;
+    EXPECT_THAT(run.err,
+                AllOf(Not(HasSubstr("without a value")), Not(HasSubstr("has no data for")),
+                      Not(HasSubstr("which is no input")), Not(HasSubstr("the loss names"))))
+        << c.to;
+  }
+}
+
+// Data may lie on another machine, or be set at launch: a warning, whatever else is wrong.
+TEST(Check, DataFilesThatAreNotHereAreNamed) {
+  const std::string path = Scratch("data.yaml");
+  WriteBytes(path, Replaced(GoodStrategy(), "path: /usr/share/datasets/fashion-mnist",
+                            "path: " + Scratch("data")));
+  WriteBytes(Scratch("data/train-images-idx3-ubyte.gz"), "x");
+  const CliRun run = Hyperc({"check", path, "--model", Recipe(kModel)});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (const char* file : {"train-labels", "t10k-images", "t10k-labels"}) {
+    EXPECT_THAT(run.err, HasSubstr("warning: data file '" + Scratch("data/") + file)) << file;
+  }
+  EXPECT_THAT(run.err, Not(HasSubstr("train-images")));
+  const CliRun both = Hyperc({"check", path, "--model", "no.onnx"});
+  EXPECT_EQ(both.exit_code, 1);
+  EXPECT_THAT(both.err, HasSubstr("no.onnx"));
 }
 
 TEST(Check, LabelsWithoutDataPointAtTheLoss) {

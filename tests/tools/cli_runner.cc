@@ -23,6 +23,9 @@ namespace fs = std::filesystem;
 
 constexpr std::chrono::minutes kPatience{5};
 
+// The program that runs while HyperrunWhile calls back.
+pid_t running = 0;
+
 // Removed at the end of the process.
 struct ScratchHolder {
   std::string path;
@@ -70,8 +73,24 @@ int WaitFor(pid_t child) {
   return WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
 }
 
+// Children of a process that execute `program`.
+std::vector<int> ChildrenOf(pid_t parent, const std::string& program) {
+  std::vector<int> children;
+  const std::string proc = "/proc/" + std::to_string(parent);
+  std::error_code error;
+  for (const auto& thread : fs::directory_iterator(proc + "/task", error)) {
+    std::ifstream list(thread.path() / "children");
+    for (int child = 0; list >> child;) {
+      const fs::path link = "/proc/" + std::to_string(child) + "/exe";
+      if (fs::read_symlink(link, error) == fs::path(program)) children.push_back(child);
+    }
+  }
+  return children;
+}
+
 CliRun RunProgram(const char* program, const std::string& cache,
-                  const std::vector<std::string>& arguments) {
+                  const std::vector<std::string>& arguments,
+                  const std::function<void(pid_t)>& meanwhile = {}) {
   std::vector<std::string> argv = {program};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
   std::vector<std::string> environment = Environment(cache);
@@ -95,6 +114,9 @@ CliRun RunProgram(const char* program, const std::string& cache,
   }
   CliRun run;
   if (child < 0) return run;
+  running = child;
+  if (meanwhile) meanwhile(child);
+  running = 0;
   run.exit_code = WaitFor(child);
   run.out = ReadBytes(out);
   run.err = ReadBytes(err);
@@ -124,6 +146,40 @@ CliRun Hyperc(const std::vector<std::string>& arguments) {
 
 CliRun Hyperrun(const std::vector<std::string>& arguments) {
   return RunProgram(HYPERRUN_PROGRAM, Scratch("cache"), arguments);
+}
+
+bool WaitUntil(const std::function<bool()>& done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (!done()) {
+    siginfo_t state{};
+    const bool over =
+        running != 0 &&
+        ::waitid(P_PID, static_cast<id_t>(running), &state, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        state.si_pid == running;
+    if (over) return done();
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+CliRun HyperrunWhile(int ranks, const std::vector<std::string>& arguments,
+                     const std::function<void(const std::vector<int>& processes)>& meanwhile) {
+  if (ranks == 0) {
+    return RunProgram(HYPERRUN_PROGRAM, Scratch("cache"), arguments,
+                      [&](pid_t child) { meanwhile({child}); });
+  }
+  std::vector<std::string> launched = {"-n", std::to_string(ranks), "--oversubscribe",
+                                       "--allow-run-as-root", HYPERRUN_PROGRAM};
+  launched.insert(launched.end(), arguments.begin(), arguments.end());
+  return RunProgram(MPIEXEC_PROGRAM, Scratch("cache"), launched, [&](pid_t child) {
+    std::vector<int> processes;
+    WaitUntil([&] {
+      processes = ChildrenOf(child, HYPERRUN_PROGRAM);
+      return static_cast<int>(processes.size()) == ranks;
+    });
+    meanwhile(processes);
+  });
 }
 
 std::string ReadBytes(const std::string& path) {

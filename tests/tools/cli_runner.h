@@ -21,6 +21,13 @@ CliRun Hyperrun(const std::vector<std::string>& arguments);
 // With another kernel cache (a folder in the scratch folder).
 CliRun HypercWithCache(const std::string& cache, const std::vector<std::string>& arguments);
 
+// Under `mpirun -n ranks`; 0: without a launcher. `meanwhile` is called while it runs, with the
+// process of each rank (all of them are there).
+CliRun HyperrunWhile(int ranks, const std::vector<std::string>& arguments,
+                     const std::function<void(const std::vector<int>& processes)>& meanwhile);
+// Waits until `done`; false after two minutes, or when that program ends before.
+bool WaitUntil(const std::function<bool()>& done);
+
 // An empty folder of this process, removed when it ends.
 const std::string& ScratchFolder();
 std::string Scratch(const std::string& name);

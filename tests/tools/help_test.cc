@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "tests/tools/cli_runner.h"
@@ -28,6 +30,20 @@ TEST(Help, IsGolden) {
   ExpectGolden("hyperrun.txt", run.out);
 }
 
+TEST(Help, LinesFitIntoAHundredColumns) {
+  std::vector<std::string> texts = {Hyperc({"--help"}).out, Hyperrun({"--help"}).out};
+  for (const char* command : {"inspect", "check", "compile", "show", "ops", "schema", "export"}) {
+    texts.push_back(Hyperc({command, "--help"}).out);
+  }
+  for (const std::string& text : texts) {
+    for (size_t at = 0; at < text.size();) {
+      const size_t end = std::min(text.find('\n', at), text.size());
+      EXPECT_LE(end - at, 100u) << text.substr(at, end - at);
+      at = end + 1;
+    }
+  }
+}
+
 TEST(Help, Versions) {
   EXPECT_THAT(Hyperc({"--version"}).out, HasSubstr("hyperc 0.1.0"));
   EXPECT_THAT(Hyperrun({"--version"}).out, HasSubstr("hyperrun 0.1.0"));
@@ -48,7 +64,10 @@ TEST(Usage, WrongCommandLinesAreCodeTwo) {
       {{"inspect", "m.onnx", "--format", "xml"}, "xml"},
       {{"compile", "m.onnx", "-o", "b"}, "--strategy"},
       {{"compile", "m.onnx", "-s", "s.yaml"}, "--output"},
-      {{"compile", "m.onnx", "-s", "s.yaml", "-o", "b", "--jobs", "0"}, "--jobs"},
+      {{"compile", "m.onnx", "-s", "s.yaml", "-o", "b", "--jobs", "0"},
+       "--jobs: '0' is not accepted; a whole number from 1 to 1024 is"},
+      {{"compile", "m.onnx", "-s", "s.yaml", "-o", "b", "--threads", "100000"},
+       "--threads: '100000' is not accepted; a whole number from 1 to 4096 is"},
       {{"compile", "m.onnx", "-s", "s.yaml", "-o", "b", "--kernels", "fast"}, "fast"},
       {{"export", "b", "-o", "o.onnx"}, "--checkpoint"},
   };
@@ -60,9 +79,16 @@ TEST(Usage, WrongCommandLinesAreCodeTwo) {
   }
   const std::vector<Case> hyperrun = {
       {{}, "BUNDLE"},
-      {{"b", "--steps", "-1"}, "--steps"},
-      {{"b", "--steps", "many"}, "many"},
-      {{"b", "--threads", "0"}, "--threads"},
+      {{"b", "--steps", "-1"}, "--steps: '-1' is not accepted; a whole number from 0 to 90"},
+      {{"b", "--steps", "many"}, "--steps: 'many' is not accepted; a whole number from 0 to 90"},
+      {{"b", "--steps", "99999999999999999999"}, "from 0 to 9007199254740992 is"},
+      {{"b", "--steps", "1e10"}, "--steps: '1e10' is not accepted"},
+      {{"b", "--threads", "0"}, "--threads: '0' is not accepted; a whole number from 1 to "},
+      {{"b", "--threads", "100000000"}, "a whole number from 1 to "},
+      {{"b", "--set", "no equals"}, "--set: 'no equals' is not of the form KEY=VALUE"},
+      {{"b", "--set", "=1"}, "'=1' is not of the form KEY=VALUE"},
+      {{"b", "--eval", "--trace", "t.json"}, "--eval"},
+      {{"b", "--eval", "--overwrite"}, "--eval"},
       {{"b", "--overlap", "perhaps"}, "perhaps"},
       {{"b", "c"}, "c"},
   };
@@ -91,7 +117,19 @@ TEST(Ops, TextAndJsonNameTheSameOperators) {
   const nlohmann::json& ops = parsed.is_array() ? parsed : parsed["ops"];
   EXPECT_GT(ops.size(), 20u);
   for (const nlohmann::json& op : ops) {
-    EXPECT_THAT(text.out, HasSubstr("`" + op["name"].get<std::string>() + "`"));
+    EXPECT_THAT("\n" + text.out, HasSubstr("\n" + op["name"].get<std::string>() + " "));
+  }
+}
+
+TEST(Ops, OnnxOperatorsInBothForms) {
+  const CliRun text = Hyperc({"ops", "--onnx"});
+  const CliRun json = Hyperc({"ops", "--onnx", "--format", "json"});
+  EXPECT_EQ(text.exit_code, 0);
+  EXPECT_EQ(json.exit_code, 0);
+  const nlohmann::json ops = nlohmann::json::parse(json.out)["operators"];
+  EXPECT_GT(ops.size(), 100u);
+  for (const nlohmann::json& op : ops) {
+    EXPECT_THAT(text.out, HasSubstr(op["op"].get<std::string>() + " "));
   }
 }
 

@@ -4,9 +4,11 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/strings.h"
 #include "codegen/checker.h"
@@ -18,7 +20,9 @@
 #include "ir/training.h"
 #include "lower/lowered.h"
 #include "offload/placement.h"
+#include "runtime/kernels/instruction_set.h"
 #include "tools/driver/data_names.h"
+#include "tools/driver/workspace_query.h"
 
 namespace hyper::tools {
 namespace {
@@ -41,6 +45,7 @@ onnx_frontend::LossSpec LossSpecOf(const strategy::LossTerm& term) {
   onnx_frontend::LossSpec spec;
   spec.kind = LossKindOf(term);
   spec.ignore_index = term.ignore_index;
+  spec.class_axis = term.class_axis;
   spec.weight = term.weight;
   switch (spec.kind) {
     case ir::LossKind::kCrossEntropy:
@@ -75,11 +80,6 @@ ir::OptimizerSpec OptimizerOf(const strategy::OptimizerConfig& config) {
   }
   spec.nesterov = config.kind == Kind::kNesterov;
   spec.decoupled_decay = config.kind == Kind::kAdamW;
-  spec.momentum = config.momentum;
-  spec.beta1 = config.beta1;
-  spec.beta2 = config.beta2;
-  spec.epsilon = config.eps;
-  spec.weight_decay = config.weight_decay;
   return spec;
 }
 
@@ -110,6 +110,7 @@ Result<std::vector<program::LossTerm>> LossTermsOf(const ir::ForwardModel& forwa
       const int argument = eval->ArgumentIndex(term.target);
       if (argument >= 0) item.set_labels(eval->arguments()[static_cast<size_t>(argument)].name);
     }
+    item.set_unit_targets(term.kind == ir::LossKind::kBceWithLogits);
     if (term.kind == ir::LossKind::kCrossEntropy) {
       const ir::TensorType& logits = eval->type(term.prediction);
       const int axis = term.class_axis < 0 ? term.class_axis + logits.rank() : term.class_axis;
@@ -124,6 +125,65 @@ Result<std::vector<program::LossTerm>> LossTermsOf(const ir::ForwardModel& forwa
     out.push_back(std::move(item));
   }
   return out;
+}
+
+// Logits [N,K,K] without a class_axis: labels [N,K] fit both axes, and only the data knows.
+void WarnOfEqualClassAxes(const ir::ForwardModel& forward, const strategy::Strategy& strategy,
+                          Diagnostics* diagnostics) {
+  const ir::Function* eval = forward.module.Find("eval");
+  const auto& terms = strategy.train->loss;
+  for (size_t i = 0; i < terms.size() && i < forward.eval_losses.size(); ++i) {
+    const ir::LossTerm& term = forward.eval_losses[i];
+    if (term.kind != ir::LossKind::kCrossEntropy || terms[i].class_axis) continue;
+    const ir::TensorType& logits = eval->type(term.prediction);
+    if (logits.rank() != 3 || logits.dims[1] != logits.dims[2]) continue;
+    diagnostics->Warning(
+        strategy.LocationOf(PredictionKeyOf(terms[i])),
+        fmt::format(
+            "the loss takes the last axis of the logits {} as the classes; axis 1 would fit "
+            "the same labels",
+            logits.ToString()),
+        "say which it is: class_axis: 2, or class_axis: 1");
+  }
+}
+
+// Samples of one micro-batch: the first extent of every input.
+int64_t MicroBatchOf(const ir::Module& module) {
+  for (const ir::Function& function : module.functions) {
+    for (const ir::Argument& argument : function.arguments()) {
+      const ir::TensorType& type = function.type(argument.value);
+      if (argument.kind == ir::ArgumentKind::kInput && type.rank() > 0) return type.dims[0];
+    }
+  }
+  return 0;
+}
+
+// What no launch could satisfy is said now.
+void CheckGlobalBatch(const ir::Module& module, const strategy::Strategy& strategy,
+                      Diagnostics* diagnostics) {
+  if (!strategy.launch.train || !strategy.launch.train->global_batch) return;
+  const int64_t global = *strategy.launch.train->global_batch;
+  const int64_t micro = MicroBatchOf(module);
+  const int64_t unit = micro * strategy.data_parallel.min_replicas;
+  if (micro < 1 || (global >= unit && global % micro == 0)) return;
+  const int64_t below = global / micro * micro;
+  std::vector<std::string> usable;
+  for (const int64_t value : {std::max(below, unit), std::max(below + micro, unit)}) {
+    const std::string text = fmt::format("{}", value);
+    if (usable.empty() || usable.back() != text) usable.push_back(text);
+  }
+  diagnostics->Error(
+      strategy.LocationOf("train.global_batch"),
+      global < unit
+          ? fmt::format("train.global_batch is {}, but {} {} of one micro-batch of {} samples take "
+                        "at least {}",
+                        global, strategy.data_parallel.min_replicas,
+                        strategy.data_parallel.min_replicas == 1 ? "replica" : "replicas", micro,
+                        unit)
+          : fmt::format("train.global_batch {} is no multiple of the micro-batch of {} samples",
+                        global, micro),
+      fmt::format("nearest that work: {}; or another extent of the batch dim in model.dims",
+                  Join(usable, ", ")));
 }
 
 bool IsWeight(const ir::Function& function, ir::ValueId value) {
@@ -169,6 +229,22 @@ struct BuiltModule {
   std::vector<program::LossTerm> losses;
 };
 
+// Parameters that the importer expected to train and that autodiff found no gradient for.
+void FreezeUnreached(const std::string& model, const std::vector<std::string>& unreached,
+                     onnx_frontend::ParameterPlan* plan, Diagnostics* diagnostics) {
+  for (const std::string& name : unreached) {
+    const auto it = plan->index.find(name);
+    if (it == plan->index.end()) continue;
+    onnx_frontend::ParameterDecision& decision = plan->tensors[static_cast<size_t>(it->second)];
+    decision.kind = ir::ArgumentKind::kFrozen;
+    decision.reason = "no gradient reaches it";
+  }
+  if (unreached.empty()) return;
+  diagnostics->Warning({model}, fmt::format("not trained, since no gradient of the loss reaches "
+                                            "them: {}",
+                                            Join(unreached, ", ")));
+}
+
 Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
                           const strategy::Strategy& strategy, Diagnostics* diagnostics,
                           std::vector<std::string>* unreached) {
@@ -180,19 +256,60 @@ Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
   built.plan = std::move(imported.plan);
   if (strategy.train) {
     HYPER_ASSIGN_OR_RETURN(built.losses, LossTermsOf(imported.forward));
+    WarnOfEqualClassAxes(imported.forward, strategy, diagnostics);
     const strategy::LaunchTrain& launch = *strategy.launch.train;
     // The norm is part of every step's metrics, clipped or not.
-    HYPER_ASSIGN_OR_RETURN(
-        built.module,
+    std::vector<std::string> without_gradient;
+    Result<ir::Module> module =
         ir::BuildTrainingModule(std::move(imported.forward), OptimizerOf(launch.optimizer),
-                                /*clip=*/true, diagnostics, unreached));
+                                /*clip=*/true, diagnostics, &without_gradient);
+    if (!module.ok()) {
+      return Status(module.status().code(),
+                    fmt::format("{}: train.loss: {}", model.path, module.status().message()));
+    }
+    built.module = std::move(*module);
+    FreezeUnreached(model.path, without_gradient, &built.plan, diagnostics);
+    if (unreached != nullptr) *unreached = std::move(without_gradient);
   } else {
     built.module = std::move(imported.forward.module);
   }
   HYPER_RETURN_IF_ERROR(ir::RunPipeline(kSimplify, built.module, {}, nullptr));
   CheckDataInputs(model, built.module, strategy, diagnostics);
+  CheckGlobalBatch(built.module, strategy, diagnostics);
   if (diagnostics->error_count() > errors) return diagnostics->ToStatus();
   return built;
+}
+
+int MachineThreads() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+// The machine that runs the job may be a larger one.
+void WarnOfMemory(int64_t arena_bytes, Diagnostics* diagnostics) {
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  if (memory <= 0 || arena_bytes <= memory) return;
+  diagnostics->Warning(
+      {},
+      fmt::format("one rank needs {}, this machine has {} of memory: hyperrun will need a larger "
+                  "one, or lower the extents in model.dims",
+                  FormatBytes(arena_bytes), FormatBytes(memory)));
+}
+
+bool UsesLibrary(const program::Program& program) {
+  for (const program::SubProgram& sub : program.subprograms()) {
+    for (const program::Instruction& instruction : sub.instructions()) {
+      if (instruction.has_library()) return true;
+    }
+  }
+  return false;
+}
+
+// The math library can be asked for its needs on this processor only.
+void NoteForeignProcessor(const codegen::MarchInfo& march, Diagnostics* diagnostics) {
+  const std::vector<std::string> missing = codegen::MissingCpuFeatures(march.features);
+  if (missing.empty()) return;
+  diagnostics->Warning(
+      {}, fmt::format("workspaces are sized with this processor's kernels, which lacks {} of '{}': "
+                      "hyperrun refuses the bundle there should a kernel need more",
+                      Join(missing, ", "), march.march));
 }
 
 }  // namespace
@@ -240,10 +357,18 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
   Result<BuiltModule> built = Build(**model, strategy, diagnostics, &job.unreached);
   if (!built.ok()) return RenderWithStrategy(strategy, *diagnostics, built.status());
   job.tensors = built->module.tensors;
+  for (const onnx_frontend::ParameterDecision& d : built->plan.tensors) {
+    job.reasons[d.name] = d.reason;
+  }
   job.content.module_text = ir::Print(built->module);
 
   lower::LowerOptions lower_options;
   lower_options.reference_kernels = options.reference_kernels;
+  const int threads = options.threads > 0 ? options.threads : MachineThreads();
+  if (!options.reference_kernels) {
+    HYPER_RETURN_IF_ERROR(runtime::CapInstructionSet(march.features));
+    lower_options.workspace = MakeWorkspaceQuery(threads);
+  }
   HYPER_ASSIGN_OR_RETURN(lower::LoweredModule lowered, lower::Lower(built->module, lower_options));
   codegen::PlanNotes notes;
   for (const lower::LoweredFunction& function : lowered.functions) {
@@ -261,12 +386,18 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
   std::vector<std::vector<std::string>> symbols;
   HYPER_ASSIGN_OR_RETURN(codegen::CompiledKernels kernels,
                          codegen::CompileCpuKernels(placed, kernel_options, &symbols));
+  if (!kernels.cache_note.empty()) diagnostics->Note({}, kernels.cache_note);
   HYPER_ASSIGN_OR_RETURN(program::Program program, codegen::BuildProgram(placed, symbols));
   HYPER_RETURN_IF_ERROR(codegen::CheckProgram(placed, program));
   if (program.arena_bytes() > codegen::kMaxArenaBytes) {
     return ResourceExhausted(fmt::format(
         "one rank would need {}; at most {} can be planned: lower the extents in model.dims",
         FormatBytes(program.arena_bytes()), FormatBytes(codegen::kMaxArenaBytes)));
+  }
+  WarnOfMemory(program.arena_bytes(), diagnostics);
+  if (UsesLibrary(program)) {
+    program.set_threads(threads);
+    NoteForeignProcessor(march, diagnostics);
   }
   for (const program::LossTerm& term : built->losses) *program.add_losses() = term;
   for (const auto& [name, extent] : IndexInputsOf(built->module)) {
@@ -275,6 +406,7 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
     input->set_extent(extent);
   }
   program.set_training(strategy.train.has_value());
+  program.set_min_replicas(static_cast<int32_t>(strategy.data_parallel.min_replicas));
   program.set_reduce_at_end(!strategy.data_parallel.overlap);
 
   codegen::BundleContent& content = job.content;

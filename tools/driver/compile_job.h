@@ -3,6 +3,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -20,13 +21,16 @@ struct CompileJobOptions {
   codegen::CompileOptions kernels;
   bool reference_kernels = false;  // one reference call per op (the oracle)
   int64_t guard_bytes = 0;         // test mode, see offload::PlacementOptions
+  // Threads per rank that memory is planned for, at most; 0: as many as this machine runs at once.
+  int threads = 0;
 };
 
 struct CompiledJob {
   codegen::BundleContent content;
-  std::vector<std::string> unfused;     // stated reasons, for --explain
-  std::vector<std::string> unreached;   // parameters that do not influence the loss
+  std::vector<std::string> unfused;    // stated reasons, for --explain
+  std::vector<std::string> unreached;  // parameters that do not influence the loss
   std::vector<ir::PersistentTensor> tensors;
+  std::map<std::string, std::string> reasons;  // tensor -> why it is trained or not
 };
 
 // Strategy -> what the importer needs to know.

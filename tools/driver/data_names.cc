@@ -52,10 +52,41 @@ std::string SectionWithout(const strategy::DataConfig& data, const std::string& 
   return eval && !eval->inputs.contains(name) ? "data.eval.inputs" : "";
 }
 
+// Files of one source, each with the key that names it.
+void CollectFiles(const strategy::DataSource& source, const std::string& section,
+                  std::map<std::string, std::string>* files) {
+  if (source.kind == strategy::DataKind::kSynthetic) return;
+  if (source.kind == strategy::DataKind::kTokens) {
+    if (!source.path.empty()) files->emplace(source.path, section + ".path");
+    return;
+  }
+  for (const auto& [name, input] : source.inputs) {
+    if (input.file.empty()) continue;
+    files->emplace(JoinPath(source.path, input.file), fmt::format("{}.inputs.{}", section, name));
+  }
+}
+
 }  // namespace
 
+void WarnOfMissingData(const strategy::Strategy& strategy, FileSystem* fs,
+                       Diagnostics* diagnostics) {
+  if (!strategy.launch.data) return;
+  std::map<std::string, std::string> files;
+  CollectFiles(strategy::TrainSource(*strategy.launch.data), "data", &files);
+  if (const auto eval = strategy::EvalSource(*strategy.launch.data)) {
+    CollectFiles(*eval, "data.eval", &files);
+  }
+  for (const auto& [path, key] : files) {
+    if (fs->Exists(path)) continue;
+    diagnostics->Warning(strategy.LocationOf(key),
+                         fmt::format("data file '{}' does not exist here; hyperrun will need it, "
+                                     "or others by --set",
+                                     path));
+  }
+}
+
 void CheckDataNames(const onnx_frontend::LoadedModel& model, const strategy::Strategy& strategy,
-                    Diagnostics* diagnostics) {
+                    Diagnostics* diagnostics, bool labels_known, bool inputs_known) {
   if (!strategy.launch.data) return;
   const strategy::DataConfig& data = *strategy.launch.data;
   const WantedData wanted = WantedBy(model, strategy);
@@ -70,9 +101,11 @@ void CheckDataNames(const onnx_frontend::LoadedModel& model, const strategy::Str
           DidYouMean(name, wanted.names));
     }
   };
-  check_known("data.inputs", data.inputs);
-  if (data.eval) check_known("data.eval.inputs", data.eval->inputs);
-
+  if (labels_known) {
+    check_known("data.inputs", data.inputs);
+    if (data.eval) check_known("data.eval.inputs", data.eval->inputs);
+  }
+  if (!inputs_known) return;
   for (const auto& [name, key] : wanted.loss_keys) {
     const std::string section = SectionWithout(data, name);
     if (section.empty()) continue;

@@ -1,4 +1,5 @@
 // hyperc compile and hyperc check.
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <memory>
@@ -8,10 +9,16 @@
 #include "base/strings.h"
 #include "frontend/strategy/strategy.h"
 #include "tools/driver/compile_job.h"
+#include "tools/driver/load_strategy.h"
 #include "tools/hyperc/commands.h"
+#include "tools/whole_number.h"
 
 namespace hyper::tools {
 namespace {
+
+// Of a rank; the machine that will run it may be larger than this one.
+constexpr int kMaxThreads = 4096;
+constexpr int kMaxJobs = 1024;
 
 struct CompileCommandOptions {
   std::string model;
@@ -21,38 +28,89 @@ struct CompileCommandOptions {
   std::string kernels = "auto";
   bool explain = false;
   int jobs = 2;
+  int threads = 0;
 };
 
-Result<strategy::Strategy> ReadStrategy(const std::string& path) {
-  constexpr int64_t kLimit = 1 << 20;
-  HYPER_ASSIGN_OR_RETURN(const std::string text, RealFileSystem()->ReadAll(path, kLimit));
-  return strategy::ParseStrategy(text, path, nullptr);
+// Documented in README.md. Empty: no cache.
+std::string KernelCacheDir() {
+  const auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value != nullptr ? value : "");
+  };
+  const std::string own = variable("HYPER_KERNEL_CACHE");
+  if (own == "off") return {};
+  if (!own.empty()) return own;
+  const std::string cache = variable("XDG_CACHE_HOME");
+  if (!cache.empty()) return JoinPath(cache, "hyper/kernels");
+  const std::string home = variable("HOME");
+  return home.empty() ? std::string() : JoinPath(home, ".cache/hyper/kernels");
 }
 
-std::string DefaultCacheDir() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME")) return JoinPath(cache, "hyper/kernels");
-  if (const char* home = std::getenv("HOME")) return JoinPath(home, ".cache/hyper/kernels");
-  return {};
+// "a | b: reason" of all subprograms: by reason, rarest first, equal pairs counted.
+void ExplainUnfused(const std::vector<std::string>& unfused) {
+  constexpr size_t kShown = 6;  // pairs of one reason
+  struct Pair {
+    std::string text;
+    int count = 0;
+  };
+  struct Reason {
+    std::string text;
+    int count = 0;
+    std::vector<Pair> pairs;  // in order of their first
+  };
+  std::vector<Reason> reasons;
+  for (const std::string& line : unfused) {
+    const size_t colon = line.rfind(": ");
+    const std::string pair = line.substr(0, colon);
+    const std::string why = colon == std::string::npos ? "" : line.substr(colon + 2);
+    auto reason = std::find_if(reasons.begin(), reasons.end(),
+                               [&](const Reason& r) { return r.text == why; });
+    if (reason == reasons.end()) reason = reasons.insert(reasons.end(), {why, 0, {}});
+    ++reason->count;
+    auto known = std::find_if(reason->pairs.begin(), reason->pairs.end(),
+                              [&](const Pair& p) { return p.text == pair; });
+    if (known == reason->pairs.end()) known = reason->pairs.insert(known, {pair, 0});
+    ++known->count;
+  }
+  std::stable_sort(reasons.begin(), reasons.end(),
+                   [](const Reason& a, const Reason& b) { return a.count < b.count; });
+  for (const Reason& reason : reasons) {
+    WriteErr(fmt::format("not fused, {} ({}):\n", reason.text,
+                         reason.count == 1 ? "1 pair" : fmt::format("{} pairs", reason.count)));
+    for (size_t i = 0; i < std::min(kShown, reason.pairs.size()); ++i) {
+      const Pair& pair = reason.pairs[i];
+      WriteErr(fmt::format("  {}{}\n", pair.text,
+                           pair.count == 1 ? "" : fmt::format(" ({} times)", pair.count)));
+    }
+    if (reason.pairs.size() > kShown) {
+      WriteErr(fmt::format("  and {} other pairs: 'unfused' in the bundle's plan.json\n",
+                           reason.pairs.size() - kShown));
+    }
+  }
 }
 
 void Explain(const CompiledJob& job) {
   for (const ir::PersistentTensor& tensor : job.tensors) {
-    WriteErr(fmt::format("{}: {} {}\n", ir::ArgumentKindName(tensor.kind), tensor.name,
-                         tensor.type.ToString()));
+    const auto reason = job.reasons.find(tensor.name);
+    WriteErr(fmt::format("{}: {} {}: {}\n", ir::ArgumentKindName(tensor.kind), tensor.name,
+                         tensor.type.ToString(),
+                         reason == job.reasons.end() ? "" : reason->second));
   }
-  for (const std::string& reason : job.unfused) WriteErr("not fused: " + reason + "\n");
+  ExplainUnfused(job.unfused);
 }
 
 Status Compile(const CompileCommandOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
-  HYPER_ASSIGN_OR_RETURN(const strategy::Strategy strategy, ReadStrategy(options.strategy));
+  Diagnostics notes;
+  HYPER_ASSIGN_OR_RETURN(const strategy::Strategy strategy,
+                         LoadStrategy(RealFileSystem(), options.strategy, options.model, &notes));
   CompileJobOptions job_options;
   job_options.kernels.march = options.march;
   job_options.kernels.jobs = options.jobs;
-  job_options.kernels.cache_dir = DefaultCacheDir();
+  job_options.kernels.cache_dir = KernelCacheDir();
   if (const char* compiler = std::getenv("CXX")) job_options.kernels.compiler = compiler;
+  job_options.threads = options.threads;
   job_options.reference_kernels = options.kernels == "reference";
-  Diagnostics notes;
   HYPER_ASSIGN_OR_RETURN(CompiledJob job, CompileJob(options.model, strategy, job_options, &notes));
   WriteNotes(notes);
   if (options.explain) Explain(job);
@@ -67,13 +125,14 @@ Status Compile(const CompileCommandOptions& options) {
 }
 
 Status Check(const std::string& strategy_path, const std::string& model_path) {
-  HYPER_ASSIGN_OR_RETURN(const strategy::Strategy strategy, ReadStrategy(strategy_path));
+  Diagnostics notes;
+  HYPER_ASSIGN_OR_RETURN(const strategy::Strategy strategy,
+                         LoadStrategy(RealFileSystem(), strategy_path, model_path, &notes));
   if (!model_path.empty()) {
-    Diagnostics notes;
     HYPER_ASSIGN_OR_RETURN(const auto model, onnx_frontend::LoadModel(model_path, {}, &notes));
     HYPER_RETURN_IF_ERROR(BuildModule(*model, strategy, &notes, nullptr).status());
-    WriteNotes(notes);
   }
+  WriteNotes(notes);
   WriteErr(strategy_path + ": no errors\n");
   return Status::Ok();
 }
@@ -87,13 +146,20 @@ Command AddCompile(CLI::App& app) {
   sub->add_option("-s,--strategy", options->strategy, "the .yaml file")->required();
   sub->add_option("-o,--output", options->out, "the bundle to write (a folder)")->required();
   sub->add_option("--march", options->march,
-                  "processor that kernels are built for, as GCC names it (default: this one)");
+                  "processor to build kernels for, as GCC names it (default: this one)");
+  sub->add_option("--threads", options->threads,
+                  "threads per rank that memory is planned for, at most\n"
+                  "(default: this machine's)")
+      ->type_name("N")
+      ->check(WholeNumber(1, kMaxThreads));
   sub->add_option("--kernels", options->kernels,
                   "auto, or reference: every op by plain loops (slow; to compare with)")
       ->check(CLI::IsMember({"auto", "reference"}));
   sub->add_flag("--explain", options->explain,
                 "say what is trained and what was not fused, and why");
-  sub->add_option("--jobs", options->jobs, "compilers run at once")->check(CLI::PositiveNumber);
+  sub->add_option("--jobs", options->jobs, "compilers run at once")
+      ->type_name("N")
+      ->check(WholeNumber(1, kMaxJobs));
   return [options] { return Compile(*options); };
 }
 

@@ -38,10 +38,15 @@ Status Show(const ShowOptions& options) {
   }
   // Without a choice both tables.
   const bool both = !options.memory && !options.kernels;
+  if (options.format == "json" && both) {
+    HYPER_ASSIGN_OR_RETURN(const std::string plan, bundle->ReadText("plan.json"));
+    WriteOut(plan);
+    return Status::Ok();
+  }
   if (options.format == "json") {
     nlohmann::json out = nlohmann::json::object();
-    if (both || options.memory) out.update(nlohmann::json::parse(codegen::MemoryJson(program)));
-    if (both || options.kernels) out.update(nlohmann::json::parse(codegen::KernelsJson(program)));
+    if (options.memory) out.update(nlohmann::json::parse(codegen::MemoryJson(program)));
+    if (options.kernels) out.update(nlohmann::json::parse(codegen::KernelsJson(program)));
     WriteOut(out.dump(2) + "\n");
     return Status::Ok();
   }
@@ -63,6 +68,12 @@ Command AddShow(CLI::App& app) {
   sub->add_flag("--ir", options->ir, "the program before lowering, as text");
   sub->add_option("--format", options->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}));
+  // The IR has its own text form.
+  sub->final_callback([options] {
+    if (options->ir && options->format == "json") {
+      throw CLI::ValidationError("--ir", "is text; --format json has --memory and --kernels");
+    }
+  });
   sub->add_option("--svg", options->svg, "write a chart of live memory over a step to this file");
   sub->add_option("--subprogram", options->subprogram, "subprogram of the chart");
   return [options] { return Show(*options); };

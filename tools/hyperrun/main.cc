@@ -1,4 +1,6 @@
 // mpirun hyperrun BUNDLE: connects the ranks, runs the job, exports the result.
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -8,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "codegen/bundle.h"
+#include "codegen/manifest.h"
 #include "frontend/onnx/export.h"
 #include "runtime/agree.h"
 #include "runtime/job.h"
@@ -48,11 +50,24 @@ Result<std::unique_ptr<runtime::Communicator>> Connect() {
   return std::move(runtime::MakeLoopback(1).front());
 }
 
-Status Export(const RunOptions& options, const runtime::NamedTensors& tensors) {
-  HYPER_ASSIGN_OR_RETURN(const auto bundle,
-                         codegen::BundleReader::Open(RealFileSystem(), options.bundle));
-  HYPER_ASSIGN_OR_RETURN(const std::string model, bundle->ReadText("model.onnx"));
-  HYPER_RETURN_IF_ERROR(onnx_frontend::ExportTrained(model, tensors, options.export_path));
+std::atomic<bool> stop_requested = false;
+static_assert(std::atomic<bool>::is_always_lock_free);  // for a signal handler
+
+extern "C" void OnStopSignal(int) { stop_requested.store(true, std::memory_order_relaxed); }
+
+// Batch systems announce the end of a job's time by one of these, to one rank or to all, and often
+// more than once. They keep being caught: SIGINT and SIGKILL end a job that does not want to.
+void CatchStopSignals() {
+  struct sigaction action {};
+  action.sa_handler = OnStopSignal;
+  action.sa_flags = SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (const int signal : {SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+}
+
+Status Export(const RunOptions& options, const runtime::JobResult& result) {
+  HYPER_RETURN_IF_ERROR(
+      onnx_frontend::ExportTrained(result.text, result.tensors, options.export_path));
   WriteOut("exported " + options.export_path + "\n");
   return Status::Ok();
 }
@@ -70,9 +85,16 @@ Status Run(const RunOptions& options, runtime::Communicator* communicator) {
   job.overrides = options.overrides;
   if (options.steps) job.steps = *options.steps;
   job.eval_only = options.eval;
+  job.outputs_dir = options.outputs;
   job.dry_run = options.dry_run;
   job.checkpoint = options.checkpoint;
   job.trace = options.trace;
+  job.overwrite = options.overwrite;
+  job.stop = &stop_requested;
+  if (!options.export_path.empty()) {
+    job.outputs = {options.export_path};
+    job.keep_text = codegen::kModelFile;  // the bundle may be gone when the training is over
+  }
   job.overlap = options.overlap;
   job.threads = options.threads;
   job.reference_kernels = options.kernels == "reference";
@@ -80,7 +102,7 @@ Status Run(const RunOptions& options, runtime::Communicator* communicator) {
 
   Status exported;
   if (!options.export_path.empty() && communicator->rank() == 0 && !options.dry_run) {
-    exported = Export(options, result.tensors);
+    exported = Export(options, result);
   }
   return runtime::AgreeOn(communicator, exported);
 }
@@ -88,12 +110,18 @@ Status Run(const RunOptions& options, runtime::Communicator* communicator) {
 int Main(int argc, char** argv) {
   RunOptions options;
   if (const std::optional<int> code = ParseRunOptions(argc, argv, &options)) return *code;
+  // An evaluation has nothing to save: it ends at once.
+  if (!options.eval && !options.dry_run && options.outputs.empty()) CatchStopSignals();
   auto communicator = Connect();
   Status status = communicator.status();
   if (status.ok()) status = Guard([&] { return Run(options, communicator->get()); });
   if (status.ok()) return 0;
   const int rank = communicator.ok() ? (*communicator)->rank() : 0;
   const int code = ExitCode(status.code());
+  if (status.code() == StatusCode::kCancelled) {
+    if (rank == 0) std::fprintf(stderr, "hyperrun: %s\n", status.ToString().c_str());
+    return code;
+  }
   // An agreed failure is the same everywhere: one rank says it. A lost peer is seen by some only.
   const bool alone = status.code() == StatusCode::kUnavailable ||
                      status.code() == StatusCode::kDeadlineExceeded ||

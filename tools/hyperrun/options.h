@@ -10,8 +10,10 @@ namespace hyper::tools {
 struct RunOptions {
   std::string bundle;
   std::optional<long long> steps;
+  std::string outputs;  // --outputs: folder
   bool eval = false;
   bool dry_run = false;
+  bool overwrite = false;
   std::string checkpoint;
   std::string export_path;
   std::vector<std::string> overrides;

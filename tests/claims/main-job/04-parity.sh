@@ -14,3 +14,5 @@
 gtest 'fp64: losses, final parameters, running statistics, falling loss' \
   e2e/e2e_parity_test '*Double*' | grep -v '^figure faults_'
 gtest 'fp32: gradients and losses' e2e/e2e_parity_test '*Single*' | grep -v '^figure faults_'
+gtest 'every optimizer with values changed at the launch trains as with those values compiled in' \
+  e2e/e2e_optimizer_test | grep -v '^figure faults_'

@@ -12,4 +12,5 @@ gtest 'gradients x 1.01 break every parity run in fp64' e2e/e2e_parity_test '*Do
 gtest 'gradients x 1.01 break every parity run in fp32' e2e/e2e_parity_test '*Single*' | faults
 gtest 'an unreduced bucket and another mask break the replicas check' \
   e2e/e2e_replicas_test 'Replicas.Double*' | faults
+gtest 'a weight decay x 1.01 breaks the optimizer check' e2e/e2e_optimizer_test | faults
 gtest 'the trainer alone shows planted faults' runtime/runtime_trainer_test 'Trainer.PlantedFaultsShow'

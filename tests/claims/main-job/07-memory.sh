@@ -12,7 +12,12 @@
 gtest 'touched bytes equal the plan' e2e/e2e_plan_test 'Plan.Touched*'
 gtest 'plans of the recipes within 1.1 of the live bytes' e2e/e2e_plan_test 'Plan.Peak*'
 gtest 'the bound recomputed by a test of its own' offload/offload_test '*PeakTest*'
-echo "not-run allocations inside oneDNN's own calls are counted apart, see library_allocations_per_step"
-gtest 'no allocation of ours and no growth in 200 steps' e2e/e2e_plan_test 'Plan.Steady*'
-gtest 'no allocation by trainer and reducer' runtime/runtime_allocation_test
+gtest 'no allocation on any thread after the first step: 200 steps of the conv nets, 50 of the GPT' \
+  e2e/e2e_plan_test 'Plan.SteadyStepsDoNotAllocate'
+gtest 'a planted allocation shows, on every thread of the team' \
+  e2e/e2e_plan_test 'Plan.APlantedAllocationShows'
+gtest 'slabs serve blocks inside library calls alone, from any thread to any thread' \
+  runtime/runtime_kernels_library_blocks_test
+gtest 'no growth in 200 steps' e2e/e2e_plan_test 'Plan.SteadyStepsDoNotGrow'
+gtest 'no allocation by trainer, reducer and loader' runtime/runtime_allocation_test
 gtest 'median dispatch below 1 us' e2e/e2e_dispatch_test

@@ -20,8 +20,10 @@ for model in resnet18 gpt2; do
   cat figures.log
   figure() { awk -v name="${model}_$1" '$2 == name { print $3 }' figures.log; }
   verdict "${model}: every unfused pair has a reason" [ "$(figure unfused_without_reason)" = 0 ]
+  verdict "${model}: every call of a generated kernel belongs to a group" \
+    [ "$(figure calls_without_group)" = 0 ]
   verdict "${model}: all generated kernels together within 1.2 of the bound" \
     holds "$(figure moved_to_bound) <= 1.2"
-  verdict "${model}: every kernel within 1.2 of its bound" [ "$(figure kernels_above_1.2)" = 0 ]
+  verdict "${model}: every fused group within 1.2 of its bound" [ "$(figure groups_above_1.2)" = 0 ]
   rm -rf job.bundle "${model}"
 done

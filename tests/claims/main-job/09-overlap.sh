@@ -10,7 +10,11 @@
 
 gtest 'a delayed loopback run hides 90 % of what backward can cover' \
   runtime/runtime_trainer_test 'Overlap.*'
-echo 'not-run the virtual clock is not built yet: only real runs are measured'
+gtest 'the virtual clock, times by hand' simulate/simulate_test
+gtest 'the virtual clock steps as the trainer does and takes as long as a delayed real run' \
+  runtime/runtime_virtual_step_test
+gtest 'on the virtual clock compiled programs hide 90 % of what backward can cover; faults show' \
+  e2e/e2e_virtual_clock_test
 cd "${WORK}"
 cat >job.yaml <<'YAML'
 version: 1

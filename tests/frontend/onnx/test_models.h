@@ -29,6 +29,21 @@ inline onnx::ModelProto GraphModel(const std::string& graph, int opset = 17) {
                     graph);
 }
 
+// Two underscores in names become a dot, which the text form does not take.
+inline onnx::ModelProto Dotted(onnx::ModelProto model) {
+  const auto dot = [](std::string* name) {
+    for (size_t at = name->find("__"); at != std::string::npos; at = name->find("__")) {
+      name->replace(at, 2, ".");
+    }
+  };
+  for (auto& t : *model.mutable_graph()->mutable_initializer()) dot(t.mutable_name());
+  for (auto& node : *model.mutable_graph()->mutable_node()) {
+    for (std::string& name : *node.mutable_input()) dot(&name);
+    for (std::string& name : *node.mutable_output()) dot(&name);
+  }
+  return model;
+}
+
 inline std::unique_ptr<LoadedModel> MustLoad(onnx::ModelProto model) {
   Diagnostics diagnostics;
   auto loaded = LoadModelProto(std::move(model), "m.onnx", "", &diagnostics);

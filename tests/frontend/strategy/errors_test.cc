@@ -56,6 +56,16 @@ std::vector<Case> Cases() {
       {"missing_in_train",
        head + "train:\n  seed: 1\n",
        {{2, 1, {"'train.loss' is missing"}}, {2, 1, {"'train.optimizer' is missing"}}}},
+      // The key that was meant is not reported as missing too.
+      {"misspelled_required",
+       Train("{kind: adam, lrr: 0.1}"),
+       {{4, 27, {"unknown key 'lrr'", "did you mean 'lr'?"}}}},
+      {"misspelled_kind",
+       Train("{knid: sgd, lr: 0.1}"),
+       {{4, 15, {"unknown key 'knid'", "did you mean 'kind'?"}}}},
+      {"misspelled_section",
+       head + "train:\n  los: {output: l}\n  optimizer: " + kSgd + "\n",
+       {{3, 3, {"unknown key 'los'", "did you mean 'loss'?"}}}},
       {"missing_lr", Train("{kind: adam}"), {{4, 3, {"'train.optimizer.lr' is missing"}}}},
       {"list_for_number",
        Train("{kind: sgd, lr: [1]}"),
@@ -272,6 +282,46 @@ TEST_P(ErrorTest, PositionAndWords) {
 
 INSTANTIATE_TEST_SUITE_P(Strategy, ErrorTest, testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+TEST(Draft, KeepsWhatWasAcceptedAndKnowsWhatWasNot) {
+  Diagnostics found;
+  const StrategyDraft draft = DraftStrategy(
+      "version: 1\nmodel:\n  dims: {batch: many, seq: 3}\n  parameters: {train: [1, a*]}\n"
+      "train:\n  loss:\n    - {kind: mse, prediction: y, traget: t}\n"
+      "    - {kind: cross, logits: l, labels: k}\n  optimizer: {kind: sgd, lr: x}\n"
+      "data:\n  kind: npy\n  inputs: {x: x.npy, t: [1]}\n",
+      "d.yaml", &found);
+  EXPECT_TRUE(draft.has_keys);
+  EXPECT_GE(found.error_count(), 5) << found.Render();
+  const Strategy& s = draft.strategy;
+  EXPECT_EQ(s.model.dims, (std::map<std::string, int64_t>{{"batch", 1}, {"seq", 3}}));
+  ASSERT_FALSE(s.model.parameters.empty());
+  EXPECT_EQ(s.model.parameters.back().pattern, "a*");
+  ASSERT_TRUE(s.train.has_value());
+  ASSERT_EQ(s.train->loss.size(), 2u);
+  EXPECT_EQ(s.train->loss[0].prediction, "y");
+  EXPECT_EQ(s.train->loss[0].target, "");
+  EXPECT_EQ(s.train->loss[1].logits, "l");
+  EXPECT_TRUE(s.launch.data->inputs.contains("t"));
+  EXPECT_TRUE(draft.IsCertain("model.dims"));
+  EXPECT_TRUE(draft.IsCertain("model.dims.seq"));
+  EXPECT_FALSE(draft.IsCertain("model.dims.batch"));
+  EXPECT_FALSE(draft.IsCertainBelow("model.dims"));
+  EXPECT_FALSE(draft.IsCertain("train.loss[0].target"));
+  EXPECT_FALSE(draft.IsCertainBelow("train.loss"));
+  EXPECT_TRUE(draft.IsCertainBelow("train.precision"));
+  EXPECT_TRUE(draft.IsCertain("data.eval.inputs"));
+
+  Diagnostics none;
+  const StrategyDraft text = DraftStrategy("just text", "d.yaml", &none);
+  EXPECT_FALSE(text.has_keys);
+  EXPECT_TRUE(none.has_errors());
+  EXPECT_EQ(text.strategy.source, "just text");
+  Diagnostics typo;
+  const StrategyDraft unknown = DraftStrategy("version: 1\nmodle: {dims: {}}\n", "d", &typo);
+  EXPECT_FALSE(unknown.IsCertain("model.dims"));
+  EXPECT_EQ(typo.error_count(), 1);
+}
 
 TEST(RenderTest, QuotesTheLineWithACaret) {
   const Result<Strategy> strategy =

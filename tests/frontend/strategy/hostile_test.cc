@@ -71,6 +71,14 @@ TEST(HostileTest, AliasBomb) {
   EXPECT_THAT(Refusal("version: 1\nx-a: &a [*a]\n"), HasSubstr("alias inside the value"));
 }
 
+TEST(HostileTest, HugeCollections) {
+  EXPECT_THAT(Refusal("version: 1\nx-a: [" + Repeat("1, ", 300000) + "]\n"), HasSubstr("h.yaml:2"));
+  EXPECT_THAT(Refusal("version: 1\nx-a:\n" + Repeat("- 1\n", 240000)), HasSubstr("h.yaml:"));
+  std::string keys = "version: 1\nx-a:\n";
+  for (int i = 0; i < 90000; ++i) keys += "  k" + std::to_string(i) + ": 1\n";
+  EXPECT_THAT(Refusal(keys), HasSubstr("h.yaml:"));
+}
+
 TEST(HostileTest, ManyErrorsAreCut) {
   std::string text = "version: 1\n";
   for (int i = 0; i < 5000; ++i) text += "unknown_" + std::to_string(i) + ": 1\n";

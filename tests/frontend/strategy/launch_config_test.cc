@@ -150,6 +150,7 @@ TEST(ApplySetTest, RefusalsNameTheReasonAndChangeNothing) {
         std::tuple{"train.optimizer.betas", "[0.9, 2]", "out of range"},
         std::tuple{"train.schedule.warmup", "201", "at most 200"},
         std::tuple{"data.inputs.y.low", "1", "does not apply to data of kind idx"},
+        std::tuple{"data.inputs.y", " {file: other.npy}", "'data.inputs.y.file=...'"},
         std::tuple{"data.path", "\xff", "UTF-8"}}) {
     LaunchConfig config = Example();
     const Status status = config.ApplySet(key, value);

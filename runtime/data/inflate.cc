@@ -1,63 +1,12 @@
-#include "runtime/data/mapped_file.h"
+#include "runtime/data/inflate.h"
 
-#include <cerrno>
-#include <cstring>
-#include <string>
+#include <algorithm>
+#include <memory>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <zlib.h>
 
 namespace hyper::runtime {
-namespace {
-
-Status FileError(const std::string& path, int error) {
-  const std::string message = fmt::format("cannot read '{}': {}", path, std::strerror(error));
-  return error == ENOENT || error == ENOTDIR ? NotFound(message) : FailedPrecondition(message);
-}
-
-class Mapping {
- public:
-  Mapping(void* data, size_t bytes) : data_(data), bytes_(bytes) {}
-  ~Mapping() { ::munmap(data_, bytes_); }
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-
- private:
-  void* data_;
-  size_t bytes_;
-};
-
-}  // namespace
-
-Result<FileBytes> MapFile(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return FileError(path, errno);
-  struct stat info {};
-  if (::fstat(fd, &info) != 0) {
-    const int error = errno;
-    ::close(fd);
-    return FileError(path, error);
-  }
-  if (!S_ISREG(info.st_mode)) {
-    ::close(fd);
-    return InvalidArgument(fmt::format("'{}' is not a regular file", path));
-  }
-  if (info.st_size == 0) {
-    ::close(fd);
-    return FileBytes{};
-  }
-  const size_t bytes = static_cast<size_t>(info.st_size);
-  void* data = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-  const int error = errno;
-  ::close(fd);
-  if (data == MAP_FAILED) return FileError(path, error);
-  return FileBytes{std::make_shared<const Mapping>(data, bytes),
-                   {static_cast<const std::byte*>(data), bytes}};
-}
 
 Result<FileBytes> InflateFile(const std::string& path, int64_t limit) {
   HYPER_ASSIGN_OR_RETURN(const FileBytes file, MapFile(path));

@@ -1,4 +1,4 @@
-#include "codegen/sha256.h"
+#include "base/sha256.h"
 
 #include <algorithm>
 #include <vector>
@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 #include <openssl/evp.h>
 
-namespace hyper::codegen {
+namespace hyper {
 
 struct Sha256::State {
   EVP_MD_CTX* context = EVP_MD_CTX_new();
@@ -34,6 +34,16 @@ std::string Sha256::FinishHex() {
   return hex;
 }
 
+std::string Sha256Hex(std::span<const std::byte> data) {
+  Sha256 hash;
+  hash.Update(data);
+  return hash.FinishHex();
+}
+
+std::string Sha256Hex(std::string_view data) {
+  return Sha256Hex(std::as_bytes(std::span(data.data(), data.size())));
+}
+
 Result<std::string> HashFile(FileSystem* fs, const std::string& path, int64_t bytes,
                              const std::function<Status(std::span<const std::byte>)>& consume) {
   constexpr int64_t kPiece = 1 << 20;
@@ -49,4 +59,4 @@ Result<std::string> HashFile(FileSystem* fs, const std::string& path, int64_t by
   return hash.FinishHex();
 }
 
-}  // namespace hyper::codegen
+}  // namespace hyper
