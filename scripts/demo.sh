@@ -8,6 +8,9 @@ cd "$(dirname "$0")/.."
 
 out="${1:-demo-out}"
 scripts/setup.sh
+# Clones in other folders share the compiler cache.
+CCACHE_BASEDIR="$(pwd)"
+export CCACHE_BASEDIR
 cmake --preset release >/dev/null
 cmake --build --preset release --target hyperc hyperrun
 bin=build/release/bin

@@ -7,6 +7,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 scripts/setup.sh
+# Clones in other folders share the compiler cache.
+CCACHE_BASEDIR="$(pwd)"
+export CCACHE_BASEDIR
 preset=ci
 cmake --preset "${preset}" >/dev/null
 cmake --build --preset "${preset}"
