@@ -1,9 +1,10 @@
 """Times PyTorch training steps.
 
-    torch_step.py MODEL THREADS STEPS [--channels-last] [--compile] [--ddp]
+    torch_step.py MODEL THREADS STEPS [--channels-last] [--compile] [--ddp --cores=A,B]
 
 Prints one JSON line: losses and milliseconds of every step. With --ddp it is started by torchrun and
-uses Gloo; rank r takes the r-th half of every batch.
+uses Gloo; rank r takes the r-th half of every batch and runs on the r-th of the cores. The losses
+are then the mean over the ranks.
 """
 import json
 import os
@@ -18,6 +19,10 @@ import models
 def main():
     name, threads, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     flags = set(sys.argv[4:])
+    cores = [flag.removeprefix("--cores=") for flag in flags if flag.startswith("--cores=")]
+    if cores:
+        # Before the first thread starts: all of them inherit it.
+        os.sched_setaffinity(0, {int(cores[0].split(",")[int(os.environ["LOCAL_RANK"])])})
     torch.set_num_threads(threads)
     model, inputs, labels, batch, _ = models.make(name)
     inputs, labels = torch.from_numpy(inputs), torch.from_numpy(labels)
@@ -45,8 +50,13 @@ def main():
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        losses.append(loss.item())
+        value = loss.item()
         times.append((time.perf_counter() - begin) * 1e3)
+        if world > 1:
+            total = torch.tensor([value], dtype=torch.float64)
+            torch.distributed.all_reduce(total)
+            value = total.item() / world
+        losses.append(value)
     if rank == 0:
         print(json.dumps({"losses": losses, "step_ms": times,
                           "threads": int(os.environ.get("OMP_NUM_THREADS", threads))}))

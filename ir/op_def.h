@@ -101,7 +101,8 @@ struct OpDef {
   std::optional<std::vector<InPlaceRule>> in_place;
   bool accumulates = false;       // a kernel can add to its output instead of overwriting it
   bool has_side_effects = false;  // never removed, never merged, never repeated (updates)
-  // Kernel names by preference, per target; "generated" = by the kernel emitter, "reference" last.
+  // What lowering chooses from for the target, by preference: library kernels where they take the
+  // operands, "generated" = by the kernel emitter, "reference" last (only where it is asked for).
   std::vector<std::string_view> cpu_kernels;
 };
 

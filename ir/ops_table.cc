@@ -136,8 +136,11 @@ std::string OpJson(const OpDef& op) {
 std::string OpsMarkdown() {
   std::string text =
       "# Core ops\n\nWritten from the op records (`hyperc ops`); shapes and semantics are in "
-      "`ir/core_ops.md`.\nKernels are tried from left to right. Gradient: `yes`, `zero` (the "
-      "derivative is zero) or `none` (asking for it is an error).\n\n"
+      "`ir/core_ops.md`.\nKernels are those that lowering chooses from when it compiles: a library "
+      "call (`onednn.*`) where dtype, shapes and layout suit the library, else code made for the "
+      "job (`generated`). `reference`, the plain loops, runs with `--kernels reference` "
+      "only.\nGradient: `yes`, `zero` (the derivative is zero) or `none` (asking for it is an "
+      "error).\n\n"
       "| op | family | inputs | outputs | gradient | accumulates | cpu kernels |\n"
       "|---|---|---|---|---|---|---|\n";
   for (const OpDef* op : CoreOps().ops()) {

@@ -54,6 +54,7 @@ Result<LoweredFunction> FunctionLowering::Run(std::string name) {
       (m.finish ? finish_ : part_)[I(m.node)] = static_cast<int>(c);
     }
   }
+  out_.node_kernels = part_;
   for (size_t c = 0; c < clusters.clusters.size(); ++c) {
     at_ = static_cast<int>(c);
     const Cluster& cluster = clusters.clusters[c];

@@ -119,6 +119,9 @@ struct LoweredFunction {
   };
   std::vector<Named> results;
   std::vector<std::string> unfused;  // stated reasons: "a | b: different shapes ..."
+  // Per node of the decomposed function the kernel that computes it, -1: none of its own. For
+  // checks of `unfused`.
+  std::vector<int> node_kernels;
 };
 
 struct LoweredModule {

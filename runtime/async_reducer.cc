@@ -66,12 +66,15 @@ void AsyncReducer::Loop() {
     lock.unlock();
     const int64_t begin = SteadyNanoseconds();
     Status status;
-    if (usable) status = communicator_->AllReduceSum(job.data, job.elements, job.dtype);
+    if (usable) {
+      status =
+          Guard([&] { return communicator_->AllReduceSum(job.data, job.elements, job.dtype); });
+    }
     const int64_t end = SteadyNanoseconds();
     lock.lock();
     records_[index].begin_ns = begin;
     records_[index].end_ns = end;
-    if (!status.ok()) status_ = status;
+    if (!status.ok()) status_ = std::move(status);
     ++done_;
     changed_.notify_all();
   }

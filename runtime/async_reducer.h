@@ -41,8 +41,8 @@ class AsyncReducer {
   // Queues an in-place sum over ranks of what was complete at `ready_ns`; `data` must not be
   // touched until Wait returns. Errors surface in Wait.
   void Start(int bucket, void* data, int64_t elements, ir::DType dtype, int64_t ready_ns);
-  // Until all queued sums are done; the first error otherwise. After an error nothing is reduced
-  // any more.
+  // Until all queued sums are done; the first error otherwise, exceptions of the communicator
+  // included (out of memory). After an error nothing is reduced any more.
   Status Wait();
   // Of the buckets reduced between the last two Waits.
   std::span<const ReduceRecord> records() const { return records_; }

@@ -309,7 +309,10 @@ Result<std::string> SaveCheckpoint(FileSystem* fs, const std::string& folder,
 }
 
 Result<LoadedCheckpoint> LoadCheckpoint(FileSystem* fs, const std::string& path) {
-  return Load(fs, path, true);
+  // "folder/" and "folder" are one checkpoint, which lies in what stands before its name.
+  std::string plain = path;
+  while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
+  return Load(fs, plain, true);
 }
 
 Result<NamedTensors> LoadTensors(FileSystem* fs, const std::string& path) {

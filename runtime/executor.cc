@@ -124,12 +124,17 @@ class ProgramExecutor : public Executor {
     CopyFromDense(place, row_major.data(), arena_->data());
   }
   void SetTimeSink(std::vector<InstructionTime>* sink) override { sink_ = sink; }
-  int64_t PoisonHighWater() const override {
-    int64_t high = 0;
+  PoisonMarks Touched() const override {
+    PoisonMarks all;
     for (const auto& [name, prepared] : prepared_) {
-      if (prepared.poison) high = std::max(high, prepared.poison->high_water());
+      if (!prepared.poison) continue;
+      const PoisonMarks& marks = prepared.poison->marks();
+      all.written = std::max(all.written, marks.written);
+      all.written_by_results = std::max(all.written_by_results, marks.written_by_results);
+      all.planned_touch = std::max(all.planned_touch, marks.planned_touch);
+      all.workspaces.insert(all.workspaces.end(), marks.workspaces.begin(), marks.workspaces.end());
     }
-    return high;
+    return all;
   }
 
  private:

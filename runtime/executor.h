@@ -11,6 +11,7 @@
 #include "base/status.h"
 #include "codegen/bundle.h"
 #include "codegen/program.pb.h"
+#include "runtime/poison.h"
 #include "runtime/team.h"
 
 namespace hyper::runtime {
@@ -82,9 +83,8 @@ class Executor {
   // Bytes that reference kernels keep beside the arena for operands that are not dense: 0 but for
   // ExecutorOptions::reference_kernels.
   virtual int64_t staging_bytes() const { return 0; }
-  // Test mode (ExecutorOptions::poison): the largest extent of the temporary region that was
-  // touched, in bytes from its begin: bytes really written, and workspaces by their size.
-  virtual int64_t PoisonHighWater() const { return 0; }
+  // Test mode (ExecutorOptions::poison): what all subprograms touched in the temporary region.
+  virtual PoisonMarks Touched() const { return {}; }
 };
 
 }  // namespace hyper::runtime

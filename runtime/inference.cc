@@ -119,15 +119,34 @@ Status Inference::RunMicroBatch(const Dataset& dataset, int64_t first, int64_t r
   return Status::Ok();
 }
 
+std::vector<std::string> Inference::Paths(const std::string& dir) const {
+  std::vector<std::string> paths;
+  for (const Output& output : outputs_) paths.push_back(JoinPath(dir, output.file));
+  return paths;
+}
+
 Result<std::vector<WrittenOutput>> Inference::Run(const Dataset& dataset, FileSystem* fs,
                                                   const std::string& dir) {
+  std::vector<std::string> made;
+  made.reserve(outputs_.size());
+  auto written = Guard([&] { return Write(dataset, fs, dir, &made); });
+  // They may have filled the disk; the error that matters is the first.
+  for (const std::string& path : made) (void)fs->RemoveAll(path);
+  return written;
+}
+
+Result<std::vector<WrittenOutput>> Inference::Write(const Dataset& dataset, FileSystem* fs,
+                                                    const std::string& dir,
+                                                    std::vector<std::string>* made) {
   HYPER_RETURN_IF_ERROR(fs->MakeDirs(dir));
   std::vector<WrittenOutput> written;
   std::vector<std::unique_ptr<WritableFile>> files;
   for (const Output& output : outputs_) {
     WrittenOutput item{JoinPath(dir, output.file), TypeOf(*output.place)};
     item.type.dims[0] = dataset.samples();
-    HYPER_ASSIGN_OR_RETURN(files.emplace_back(), fs->Create(item.path + ".tmp"));
+    const std::string unfinished = item.path + ".tmp";
+    HYPER_ASSIGN_OR_RETURN(files.emplace_back(), fs->Create(unfinished));
+    made->push_back(unfinished);
     const std::string header = NpyHeader(item.type);
     HYPER_RETURN_IF_ERROR(files.back()->Append(std::as_bytes(std::span(header))));
     written.push_back(std::move(item));
@@ -145,7 +164,8 @@ Result<std::vector<WrittenOutput>> Inference::Run(const Dataset& dataset, FileSy
     HYPER_RETURN_IF_ERROR(files[i]->Close());
   }
   for (const WrittenOutput& item : written) {
-    HYPER_RETURN_IF_ERROR(fs->Rename(item.path + ".tmp", item.path));
+    HYPER_RETURN_IF_ERROR(fs->Rename(made->front(), item.path));
+    made->erase(made->begin());
   }
   return written;
 }

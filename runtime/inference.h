@@ -26,9 +26,12 @@ class Inference {
   // for outputs whose file names would be equal.
   static Result<std::unique_ptr<Inference>> Create(Executor* executor);
 
+  // The files that Run writes, in the order of the outputs.
+  std::vector<std::string> Paths(const std::string& dir) const;
+
   // All samples in order, into DIR/NAME.npy; '/' and other bytes that file names lack become '_'.
   // The last micro-batch is filled up with copies of its first sample, which are not written. The
-  // files appear when all are complete.
+  // files appear when all are complete; a run that fails leaves none of its unfinished ones.
   Result<std::vector<WrittenOutput>> Run(const Dataset& dataset, FileSystem* fs,
                                          const std::string& dir);
 
@@ -42,6 +45,9 @@ class Inference {
 
   explicit Inference(Executor* executor) : executor_(executor) {}
   Status FindOutputs();
+  // `made`: paths of the unfinished files that stand there now.
+  Result<std::vector<WrittenOutput>> Write(const Dataset& dataset, FileSystem* fs,
+                                           const std::string& dir, std::vector<std::string>* made);
   Status RunMicroBatch(const Dataset& dataset, int64_t first, int64_t real);
 
   Executor* executor_;

@@ -74,7 +74,10 @@ class Job {
       return InvalidArgument("there is no data: the bundle was compiled without a 'data' block");
     }
     HYPER_RETURN_IF_ERROR(LoadState());
-    if (Infers()) return PrepareInference();
+    if (Infers()) {
+      HYPER_RETURN_IF_ERROR(PrepareInference());
+      return PrepareOutputs();
+    }
     if (!options_.eval_only) HYPER_RETURN_IF_ERROR(PrepareTraining());
     HYPER_RETURN_IF_ERROR(PrepareEvaluation());
     return PrepareFiles();
@@ -97,9 +100,7 @@ class Job {
       HYPER_RETURN_IF_ERROR(CheckOutputFile(options_.fs, TracePath()).WithContext("trace"));
     }
     if (!IsRoot()) return Status::Ok();
-    for (const std::string& path : options_.outputs) {
-      HYPER_RETURN_IF_ERROR(CheckOutputFile(options_.fs, path));
-    }
+    HYPER_RETURN_IF_ERROR(CheckOutputs(options_.outputs));
     if (!options_.write_files) return Status::Ok();
     RunFolderOptions folder;
     folder.dir = launch_.run.dir;
@@ -113,6 +114,22 @@ class Job {
     HYPER_ASSIGN_OR_RETURN(folder_, RunFolder::Open(options_.fs, folder));
     for (const std::string& note : folder_->notes()) notes_.push_back(note);
     return Status::Ok();
+  }
+
+  Status CheckOutputs(const std::vector<std::string>& paths) const {
+    for (const std::string& path : paths) {
+      HYPER_RETURN_IF_ERROR(CheckOutputFile(options_.fs, path));
+    }
+    return Status::Ok();
+  }
+
+  // As PrepareFiles, for an inference.
+  Status PrepareOutputs() {
+    HYPER_RETURN_IF_ERROR(CheckOutputs(options_.outputs));
+    const std::string& dir = options_.outputs_dir;
+    HYPER_RETURN_IF_ERROR(
+        CheckOutputFolder(options_.fs, dir).WithContext(fmt::format("outputs '{}'", dir)));
+    return options_.fs->Exists(dir) ? CheckOutputs(inference_->Paths(dir)) : Status::Ok();
   }
 
   // Behind all that refuses a launch: what an earlier job left goes now.
@@ -303,14 +320,7 @@ class Job {
     const Status status = TrainSteps();
     if (!status.ok()) return Rescue(status);
     result_.overlap = MeasureOverlap(trainer_->reduces(), trainer_->trace().backward_end_ns);
-    if (const int64_t blocks = LibraryBlocksFromHeap(); blocks > 0) {
-      options_.reporter->OnNote(
-          fmt::format("library calls took {} blocks from the heap: larger than {}, or the slab of "
-                      "{} per thread "
-                      "(for {} threads) was full",
-                      blocks, FormatBytes(kLargestLibraryBlock), FormatBytes(kLibrarySlabBytes),
-                      kLibrarySlabs));
-    }
+    if (const std::string note = LibraryHeapNote(); !note.empty()) options_.reporter->OnNote(note);
     if (tried_step_ != trainer_->step()) HYPER_RETURN_IF_ERROR(Save());
     return AgreeOn(communicator_, pending_);
   }
@@ -359,6 +369,7 @@ class Job {
   // A failure that all ranks returned has left a whole state behind: it is not lost.
   Status Rescue(const Status& failure) {
     const int64_t step = trainer_->step();
+    if (!trainer_->whole() && options_.alone != nullptr) *options_.alone = true;
     if (failure.code() == StatusCode::kCancelled || IsCommunicationError(failure.code()) ||
         !trainer_->whole() || !options_.write_files || step == start_.step) {
       return failure;

@@ -34,7 +34,9 @@ struct JobOptions {
   bool write_files = true;               // metrics and checkpoints
   bool overwrite = false;                // what an earlier job left in run.dir is removed
   std::vector<std::string> outputs;      // files that the caller writes afterwards on rank 0
-  std::string keep_text;                 // a text file of the bundle to hand back (RunJob)
+  // Set when a failure may be this rank's alone, so that the others have to be told by ending them.
+  bool* alone = nullptr;
+  std::string keep_text;                    // a text file of the bundle to hand back (RunJob)
   const std::atomic<bool>* stop = nullptr;  // set when this rank is asked to stop; null: never
   std::optional<bool> overlap;              // instead of the bundle's
   int threads = 0;  // of the executor, to MaxTeamSize(); 0: DefaultTeamSize()

@@ -86,7 +86,8 @@ PoisonGuard::PoisonGuard(const program::Program& program, const program::SubProg
   const size_t count = static_cast<size_t>(sub.instructions_size());
   untouched_.resize(count);
   dead_after_.resize(count);
-  workspace_end_.assign(count, 0);
+  no_workspace_.resize(count);
+  workspaces_.resize(count);
   RangeSet live;
   for (size_t i = count; i-- > 0;) {
     const auto& operands = sub.instructions(static_cast<int>(i)).operands();
@@ -102,16 +103,26 @@ PoisonGuard::PoisonGuard(const program::Program& program, const program::SubProg
       }
     }
     RangeSet touched = live;
+    RangeSet workspaces;
     for (const program::Operand& operand : operands) {
       if (is_temporary(operand) && operand.access() == program::WORKSPACE) {
-        workspace_end_[i] = std::max(workspace_end_[i], operand.end() - base);
+        workspaces.Add(operand.begin() - base, operand.end() - base);
+        workspaces_[i].push_back(marks_.workspaces.size());
+        marks_.workspaces.push_back({sub.instructions(static_cast<int>(i)).source(),
+                                     operand.begin() - base, operand.end() - operand.begin()});
       }
       if (is_temporary(operand) && IsWritten(operand)) {
         touched.Add(operand.begin() - base, operand.end() - base);
       }
     }
     untouched_[i] = touched.Complement(bytes_);
+    no_workspace_[i] = workspaces.Complement(bytes_);
   }
+}
+
+int64_t PoisonGuard::WrittenEnd(int64_t begin, int64_t end) const {
+  while (end > begin && IsPoison(region_[end - 1])) --end;
+  return end;
 }
 
 void PoisonGuard::Begin() { std::memset(region_, kPoison, static_cast<size_t>(bytes_)); }
@@ -129,10 +140,25 @@ Status PoisonGuard::After(int instruction) {
                       instruction, sub_.instructions(instruction).source(), wrong - region_));
     }
   }
-  high_water_ = std::max(high_water_, workspace_end_[index]);
-  int64_t top = bytes_;
-  while (top > high_water_ && IsPoison(region_[top - 1])) --top;
-  high_water_ = std::max(high_water_, top);
+  // From the top, and never below what is known: most instructions cost little.
+  int64_t& results = marks_.written_by_results;
+  const std::vector<RangeSet::Range>& outside = no_workspace_[index].ranges();
+  for (auto range = outside.rbegin(); range != outside.rend() && range->end > results; ++range) {
+    const int64_t begin = std::max(range->begin, results);
+    const int64_t end = WrittenEnd(begin, range->end);
+    if (end == begin) continue;
+    results = end;
+    break;
+  }
+  marks_.written = std::max(marks_.written, results);
+  marks_.planned_touch = std::max(marks_.planned_touch, results);
+  for (const size_t w : workspaces_[index]) {
+    WorkspaceUse& use = marks_.workspaces[w];
+    const int64_t end = use.begin + use.cap;
+    use.written = WrittenEnd(use.begin + use.written, end) - use.begin;
+    if (use.written > 0) marks_.written = std::max(marks_.written, use.begin + use.written);
+    marks_.planned_touch = std::max(marks_.planned_touch, end);
+  }
   for (const RangeSet::Range& range : dead_after_[index].ranges()) {
     std::memset(region_ + range.begin, kPoison, static_cast<size_t>(range.end - range.begin));
   }

@@ -14,13 +14,30 @@ constexpr char kMetrics[] = "metrics.jsonl";
 constexpr char kEvaluations[] = "eval.jsonl";
 constexpr char kProbe[] = ".write-test";
 
+// Absolute, without links, ".", ".." and slashes at the end, as far as the path exists.
+std::filesystem::path RealPath(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  if (error) return path;
+  std::filesystem::path real = std::filesystem::weakly_canonical(absolute, error);
+  if (error) real = absolute.lexically_normal();
+  return real.has_filename() ? real : real.parent_path();
+}
+
 // Two names of one folder are equal, whether it exists or not.
 bool SameFolder(const std::string& a, const std::string& b) {
   std::error_code error;
-  const std::filesystem::path real_a = std::filesystem::weakly_canonical(a, error);
-  if (error) return a == b;
-  const std::filesystem::path real_b = std::filesystem::weakly_canonical(b, error);
-  return error ? a == b : real_a.lexically_relative(real_b) == ".";
+  // Also where it is mounted twice.
+  if (std::filesystem::equivalent(a, b, error) && !error) return true;
+  return RealPath(a) == RealPath(b);
+}
+
+// Whether the checkpoint stands in the folder: its name does, or what a link of that name means.
+bool LiesIn(const std::string& checkpoint, const std::string& folder) {
+  std::string plain = checkpoint;
+  while (plain.size() > 1 && plain.back() == '/') plain.pop_back();
+  return SameFolder(DirName(plain), folder) ||
+         SameFolder(RealPath(plain).parent_path().string(), folder);
 }
 
 Status CreateAndRemove(FileSystem* fs, const std::string& path) {
@@ -29,14 +46,13 @@ Status CreateAndRemove(FileSystem* fs, const std::string& path) {
   return fs->RemoveAll(path);
 }
 
-// Whether the folder can be made and written: tries it in the nearest one that is there.
+}  // namespace
+
 Status CheckOutputFolder(FileSystem* fs, const std::string& folder) {
   std::string nearest = folder;
   while (!fs->Exists(nearest)) nearest = DirName(nearest);
   return CreateAndRemove(fs, JoinPath(nearest, kProbe));
 }
-
-}  // namespace
 
 Status CheckOutputFile(FileSystem* fs, const std::string& path) {
   if (fs->Exists(path)) HYPER_RETURN_IF_ERROR(fs->Size(path).status());
@@ -46,20 +62,17 @@ Status CheckOutputFile(FileSystem* fs, const std::string& path) {
 Result<std::unique_ptr<RunFolder>> RunFolder::Open(FileSystem* fs,
                                                    const RunFolderOptions& options) {
   std::unique_ptr<RunFolder> folder(new RunFolder(fs, options));
-  folder->continues_ =
-      !options.start.empty() && SameFolder(DirName(options.start), options.checkpoint_dir);
+  folder->continues_ = !options.start.empty() && LiesIn(options.start, options.checkpoint_dir);
   if (options.dry_run) {
     HYPER_RETURN_IF_ERROR(folder->CheckDryRun());
   } else {
     HYPER_RETURN_IF_ERROR(folder->MakeAndLock(options.dir, "run.dir"));
-    // The default lies below run.dir and is locked with it.
-    if (options.training && !SameFolder(DirName(options.checkpoint_dir), options.dir) &&
-        !SameFolder(options.checkpoint_dir, options.dir)) {
-      HYPER_RETURN_IF_ERROR(folder->MakeAndLock(options.checkpoint_dir, "run.checkpoint.dir"));
-    } else if (options.training) {
+    // Also in the default layout: the run.checkpoint.dir of a job with another run.dir may be ours.
+    if (options.training) {
       HYPER_RETURN_IF_ERROR(fs->MakeDirs(options.checkpoint_dir).WithContext("run.checkpoint.dir"));
-      HYPER_RETURN_IF_ERROR(CreateAndRemove(fs, JoinPath(options.checkpoint_dir, kProbe))
-                                .WithContext("run.checkpoint.dir"));
+    }
+    if (options.training && !SameFolder(options.checkpoint_dir, options.dir)) {
+      HYPER_RETURN_IF_ERROR(folder->MakeAndLock(options.checkpoint_dir, "run.checkpoint.dir"));
     }
   }
   if (options.training) HYPER_RETURN_IF_ERROR(folder->CheckUnused());

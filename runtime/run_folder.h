@@ -18,6 +18,9 @@ namespace hyper::runtime {
 // What is at `path` stays; anything but a regular file is kInvalidArgument.
 Status CheckOutputFile(FileSystem* fs, const std::string& path);
 
+// Whether the folder can be made and written: tries it in the nearest one that is there.
+Status CheckOutputFolder(FileSystem* fs, const std::string& folder);
+
 struct RunFolderOptions {
   std::string dir;             // run.dir
   std::string checkpoint_dir;  // may lie elsewhere
@@ -31,7 +34,7 @@ struct RunFolderOptions {
 
 class RunFolder {
  public:
-  // Makes the folders and locks them. kFailedPrecondition, with the choices, when another job works
+  // Makes and locks both folders. kFailedPrecondition, with the choices, when another job works
   // there or (training only) when an earlier one has left metrics or checkpoints that this run does
   // not continue. A run continues them when its checkpoint lies in `checkpoint_dir` and is the
   // last.

@@ -56,9 +56,14 @@ render() { # SCRIPT NAME OUTPUT
   grep -qE '^(pass|FAIL) ' "$3" || verdict='not run'
   printf '\n**%s**\n\n' "${verdict}"
   sed -nE 's/^(pass|FAIL|not-run|note) (.*)/- \1 \2/p' "$3"
-  # Counts of one name add up; of measurements the largest is kept.
+  # Counts of one name add up; of measurements the worst is kept: the largest, or the smallest where
+  # larger is better.
   awk '
     $1 == "figure" { exact[$2] += $3; seen[$2] = 1 }
+    $1 == "measured-min" {
+      kind[$2] = "measured"
+      if (!($2 in value) || $3 + 0 < value[$2] + 0) value[$2] = $3
+    }
     $1 == "measured" || $1 == "timing" {
       kind[$2] = $1
       if (!($2 in value) || $3 + 0 > value[$2] + 0) value[$2] = $3

@@ -1,6 +1,7 @@
 #include "simulate/overlap.h"
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 namespace hyper::simulate {
@@ -16,12 +17,10 @@ OverlapFigures MeasureOverlap(std::span<const ReduceTimes> reduces, int64_t back
   std::vector<ReduceTimes> by_ready(reduces.begin(), reduces.end());
   std::stable_sort(by_ready.begin(), by_ready.end(),
                    [](const ReduceTimes& a, const ReduceTimes& b) { return a.ready < b.ready; });
-  bool first = true;
-  int64_t free_at = 0;
+  int64_t free_at = std::numeric_limits<int64_t>::min();
   for (const ReduceTimes& reduce : by_ready) {
     const int64_t duration = reduce.end - reduce.begin;
-    const int64_t begin = first ? reduce.ready : std::max(free_at, reduce.ready);
-    first = false;
+    const int64_t begin = std::max(free_at, reduce.ready);
     free_at = begin + duration;
     figures.coverable += std::clamp<int64_t>(backward_end - begin, 0, duration);
   }

@@ -15,8 +15,11 @@ namespace hyper::onnx_frontend {
 
 // The model with the data of every persistent tensor taken out, serialized. Where each tensor
 // belongs stands in its metadata (key "hyper.tensors"), so that it is all that ExportTrained needs.
-// kResourceExhausted when what remains does not fit into a protobuf message.
-Result<std::string> StripWeights(const LoadedModel& model, const ParameterPlan& plan);
+// kResourceExhausted when what remains does not fit into a protobuf message. A tensor with its
+// place inside a function of the file makes it the model with its functions inlined; `diagnostics`
+// (may be null) then gets a note that names it.
+Result<std::string> StripWeights(const LoadedModel& model, const ParameterPlan& plan,
+                                 Diagnostics* diagnostics = nullptr);
 
 struct ExportOptions {
   // Above this many bytes of weights they go to a file beside the model, "<name>.data".

@@ -406,6 +406,9 @@ class Planner {
     }
     for (const ParameterRule& rule : options_.rules) {
       bool matched = false;
+      bool changes = !rule.train || rule.glob == "*";
+      std::vector<std::string> buffers;  // that the rule matches without effect
+      std::vector<std::string> states;
       for (ParameterDecision& d : plan_.tensors) {
         if (d.constant && !d.can_train) continue;
         if (!GlobMatch(rule.glob, d.name) && (d.alias.empty() || !GlobMatch(rule.glob, d.alias))) {
@@ -416,7 +419,10 @@ class Planner {
           continue;
         }
         matched = true;
-        if (d.kind == ir::ArgumentKind::kState) continue;
+        if (d.kind == ir::ArgumentKind::kState) {
+          states.push_back(d.name);
+          continue;
+        }
         if (!rule.train) {
           d.kind = ir::ArgumentKind::kFrozen;
           d.cut_by.clear();
@@ -424,8 +430,12 @@ class Planner {
         } else if (!d.buffer || rule.glob == d.name || rule.glob == d.alias) {
           d.constant = false;
           Decide(&d, rule.glob == "*" ? "" : rule.glob);
+          changes = true;
+        } else {
+          buffers.push_back(d.name);
         }
       }
+      if (matched && !changes) WarnOfNoEffect(rule.glob, buffers, states);
       if (!matched && rule.glob != "*") {
         diagnostics_->Error(
             rule.location.file.empty() ? SourceLocation{model_.path} : rule.location,
@@ -433,6 +443,18 @@ class Planner {
             DidYouMean(rule.glob, names));
       }
     }
+  }
+
+  void WarnOfNoEffect(const std::string& glob, const std::vector<std::string>& buffers,
+                      const std::vector<std::string>& states) {
+    plan_.warnings.push_back(
+        buffers.empty()
+            ? fmt::format(
+                  "the pattern '{}' trains nothing: it matches running statistics only ({})", glob,
+                  ShortList(states))
+            : fmt::format("the pattern '{}' trains nothing: it matches buffers only ({}), which a "
+                          "rule trains when it gives exactly their name",
+                          glob, ShortList(buffers)));
   }
 
   // A BatchNormalization in evaluation mode whose scale and bias are both frozen stays as it is.

@@ -26,22 +26,26 @@ TensorProto* ConstantTensor(NodeProto* node) {
   return nullptr;
 }
 
-// True when every place of the plan exists in the graph's own nodes.
-bool HasAllPlaces(const onnx::ModelProto& model, const ParameterPlan& plan) {
+// The first tensor of the plan with a place that the graph's own nodes lack; null when they have
+// all.
+const ParameterDecision* WithoutPlace(const onnx::ModelProto& model, const ParameterPlan& plan) {
   std::set<std::string> names;
   for (const TensorProto& t : model.graph().initializer()) names.insert(t.name());
   for (const NodeProto& node : model.graph().node()) {
     for (const std::string& o : node.output()) names.insert(o);
   }
-  return std::all_of(plan.tensors.begin(), plan.tensors.end(), [&](const ParameterDecision& d) {
-    return !d.needed ||
-           std::all_of(d.places.begin(), d.places.end(), [&](const TensorPlacement& p) {
-             return (p.place == TensorPlace::kOperand || d.constant || names.count(p.tensor) > 0) &&
-                    std::all_of(p.operands.begin(), p.operands.end(), [&](const OperandSlot& o) {
-                      return names.count(o.node_output) > 0;
-                    });
-           });
-  });
+  const auto found =
+      std::find_if_not(plan.tensors.begin(), plan.tensors.end(), [&](const ParameterDecision& d) {
+        return !d.needed ||
+               std::all_of(d.places.begin(), d.places.end(), [&](const TensorPlacement& p) {
+                 return (p.place == TensorPlace::kOperand || d.constant ||
+                         names.count(p.tensor) > 0) &&
+                        std::all_of(
+                            p.operands.begin(), p.operands.end(),
+                            [&](const OperandSlot& o) { return names.count(o.node_output) > 0; });
+               });
+      });
+  return found == plan.tensors.end() ? nullptr : &*found;
 }
 
 // A constant that operands share with a tensor which is trained gets an initializer of its own.
@@ -156,10 +160,19 @@ onnx::ModelProto CopyWithout(const onnx::ModelProto& model, const std::set<std::
 
 }  // namespace
 
-Result<std::string> StripWeights(const LoadedModel& model, const ParameterPlan& plan) {
+Result<std::string> StripWeights(const LoadedModel& model, const ParameterPlan& plan,
+                                 Diagnostics* diagnostics) {
   return Guard([&]() -> Result<std::string> {
-    const onnx::ModelProto& base =
-        HasAllPlaces(*model.original, plan) ? *model.original : *model.proto;
+    const ParameterDecision* hidden = WithoutPlace(*model.original, plan);
+    if (hidden != nullptr && model.original != model.proto && diagnostics != nullptr) {
+      diagnostics->Note(
+          {model.path},
+          fmt::format(
+              "an exported model will have the functions of this file inlined: '{}' has its "
+              "place inside one",
+              hidden->name));
+    }
+    const onnx::ModelProto& base = hidden == nullptr ? *model.original : *model.proto;
     nlohmann::json entries = nlohmann::json::array();
     std::set<std::string> stripped;
     for (const ParameterDecision& d : plan.tensors) {

@@ -200,7 +200,7 @@ OpDef ConvOp(std::string_view name, Operand first, Operand second, Operand resul
   def.cost = ConvCost(first, second);
   def.saved = SavedForBackward{{0, 1}, {}};
   def.in_place = std::vector<InPlaceRule>{};
-  def.cpu_kernels = {"onednn.conv", "reference"};
+  def.cpu_kernels = {"onednn.conv", "generated", "reference"};
   return def;
 }
 

@@ -221,7 +221,6 @@ void RegisterIndexingOps(OpRegistry& registry) {
   elements.infer = InferGatherElements;
   elements.gradient = GradientFunction(GatherElementsGradient);
   elements.sharding = AlongAxis();
-  elements.cpu_kernels = {"reference"};
   registry.Add(std::move(elements));
 
   OpDef scatter_elements = Indexing(
@@ -230,7 +229,6 @@ void RegisterIndexingOps(OpRegistry& registry) {
   scatter_elements.gradient = GradientFunction(ScatterAddElementsGradient);
   scatter_elements.sharding = AlongAxis();
   scatter_elements.accumulates = false;
-  scatter_elements.cpu_kernels = {"reference"};
   registry.Add(std::move(scatter_elements));
 
   OpDef top_k = Indexing("top_k",
@@ -246,7 +244,6 @@ void RegisterIndexingOps(OpRegistry& registry) {
   top_k.gradient = GradientFunction(TopKGradient);
   top_k.sharding = AlongAxis();
   top_k.saved = SavedForBackward{{}, {1}};
-  top_k.cpu_kernels = {"reference"};
   registry.Add(std::move(top_k));
 }
 

@@ -263,7 +263,7 @@ void RegisterBatchNorm(OpRegistry& registry) {
   forward.sharding = ShardingFunction(BatchNormSharding);
   forward.cost = ElementCost(7);
   forward.saved = SavedForBackward{{0, 1}, {1, 2}};
-  forward.cpu_kernels = {"onednn.batch_norm", "generated", "reference"};
+  forward.cpu_kernels = {"generated", "reference"};
   registry.Add(std::move(forward));
 
   OpDef backward =
@@ -275,7 +275,7 @@ void RegisterBatchNorm(OpRegistry& registry) {
   backward.cost = ElementCost(11);
   backward.saved = SavedForBackward{};
   backward.in_place = std::vector<InPlaceRule>{{0, 0}};
-  backward.cpu_kernels = {"onednn.batch_norm", "generated", "reference"};
+  backward.cpu_kernels = {"generated", "reference"};
   registry.Add(std::move(backward));
 }
 
@@ -296,8 +296,6 @@ void RegisterRowNorm(OpRegistry& registry, bool centered) {
   forward.cost = ElementCost(centered ? 7 : 4);
   forward.saved = centered ? SavedForBackward{{0, 1}, {1, 2}} : SavedForBackward{{0, 1}, {1}};
   forward.cpu_kernels = {"generated", "reference"};
-  if (centered) forward.cpu_kernels = {"onednn.layer_norm", "generated", "reference"};
-  const std::vector<std::string_view> kernels = forward.cpu_kernels;
   registry.Add(std::move(forward));
 
   OpDef backward =
@@ -311,7 +309,7 @@ void RegisterRowNorm(OpRegistry& registry, bool centered) {
   backward.cost = ElementCost(centered ? 11 : 8);
   backward.saved = SavedForBackward{};
   backward.in_place = std::vector<InPlaceRule>{{0, 0}};
-  backward.cpu_kernels = kernels;
+  backward.cpu_kernels = {"generated", "reference"};
   registry.Add(std::move(backward));
 }
 
@@ -330,7 +328,7 @@ void RegisterSoftmax(OpRegistry& registry, bool log) {
   forward.cost = ElementCost(5);
   forward.saved = SavedForBackward{{}, {0}};
   forward.in_place = std::vector<InPlaceRule>{{0, 0}};
-  forward.cpu_kernels = {"generated", "onednn.softmax", "reference"};
+  forward.cpu_kernels = {"generated", "reference"};
   registry.Add(std::move(forward));
 
   OpDef backward = log ? Norm("log_softmax_grad", "dx = g - exp(y) * sum(g) along axis", 2, 1)
@@ -342,7 +340,7 @@ void RegisterSoftmax(OpRegistry& registry, bool log) {
   backward.cost = ElementCost(4);
   backward.saved = SavedForBackward{};
   backward.in_place = std::vector<InPlaceRule>{{0, 0}};
-  backward.cpu_kernels = {"generated", "onednn.softmax", "reference"};
+  backward.cpu_kernels = {"generated", "reference"};
   registry.Add(std::move(backward));
 }
 

@@ -137,7 +137,7 @@ OpDef PoolBase(std::string_view name, std::string_view summary) {
   def.cost = PoolCost;
   def.saved = SavedForBackward{};
   def.in_place = std::vector<InPlaceRule>{};
-  def.cpu_kernels = {"onednn.pool", "reference"};
+  def.cpu_kernels = {"generated", "reference"};
   return def;
 }
 

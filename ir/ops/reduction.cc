@@ -162,7 +162,7 @@ void RegisterReductionOps(OpRegistry& registry) {
       .cost = ElementCost(1, true),
       .saved = SavedForBackward{},
       .in_place = std::vector<InPlaceRule>{},
-      .cpu_kernels = {"reference"},
+      .cpu_kernels = {"generated", "reference"},
   });
   registry.Add({
       .name = "cumsum",
@@ -183,7 +183,7 @@ void RegisterReductionOps(OpRegistry& registry) {
       .cost = ElementCost(1),
       .saved = SavedForBackward{},
       .in_place = std::vector<InPlaceRule>{},
-      .cpu_kernels = {"reference"},
+      .cpu_kernels = {"generated", "reference"},
   });
 }
 

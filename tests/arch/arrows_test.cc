@@ -40,8 +40,11 @@ const std::map<std::string, std::set<std::string>>& Arrows() {
 // Headers that the runtime may take from the folders above it.
 const std::set<std::string>& RuntimeHeaders() {
   static const std::set<std::string> headers = {
-      "codegen/bundle.h",  "codegen/call_record.h",  "codegen/program.pb.h",
-      "codegen/compile.h", "codegen/cpu_features.h", "frontend/strategy/launch_config.h",
+      "codegen/bundle.h",
+      "codegen/call_record.h",
+      "codegen/program.pb.h",
+      "codegen/cpu_features.h",
+      "frontend/strategy/launch_config.h",
   };
   return headers;
 }
@@ -103,10 +106,77 @@ TEST(Architecture, FilesStayShort) {
   }
 }
 
+// A path of somebody's machine: the absolute folders where people and tools keep their files. Those
+// that a line names as an example or sets up for a test stand in the list below.
+bool NamesLocalPath(const std::string& line) {
+  static const std::regex local(
+      "(^|[^A-Za-z0-9_.}>*])/(tmp|home|root|work|workspace|Users)(/|[^A-Za-z0-9_.-]|$)");
+  return std::regex_search(line, local);
+}
+
+// "file: part of the line".
+const std::vector<std::pair<std::string, std::string>>& DeliberateExamples() {
+  static const std::vector<std::pair<std::string, std::string>> examples = {
+      // What the test looks for.
+      {"tests/arch/arrows_test.cc", ""},
+  };
+  return examples;
+}
+
+bool IsDeliberate(const std::string& file, const std::string& line) {
+  for (const auto& [where, part] : DeliberateExamples()) {
+    if (file == where && line.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// Every text file of the project: sources, tests, scripts and documents.
+std::vector<fs::path> Texts() {
+  static const std::set<std::string> folders = {
+      "base",    "bench",     "cmake",   "codegen", "docs",    "frontend", "ir",    "lower",
+      "offload", "partition", "recipes", "runtime", "scripts", "simulate", "tests", "tools"};
+  static const std::set<std::string> texts = {".h",   ".cc",  ".py",   ".sh",    ".md",    ".yaml",
+                                              ".txt", ".hir", ".json", ".cmake", ".proto", ".yml"};
+  std::vector<fs::path> files;
+  const auto add = [&](const fs::directory_entry& entry) {
+    if (entry.is_regular_file() && texts.count(entry.path().extension().string()) != 0) {
+      files.push_back(entry.path());
+    }
+  };
+  for (const auto& entry : fs::directory_iterator(HYPER_SOURCE_DIR)) add(entry);
+  for (const std::string& folder : folders) {
+    const fs::path root = fs::path(HYPER_SOURCE_DIR) / folder;
+    for (const auto& entry : fs::recursive_directory_iterator(root)) add(entry);
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+TEST(Architecture, FilesSpeakOfNothingLocal) {
+  EXPECT_TRUE(NamesLocalPath("see /home/someone/notes"));
+  EXPECT_TRUE(NamesLocalPath("cd /work"));
+  EXPECT_TRUE(NamesLocalPath("\"/tmp/x\""));
+  EXPECT_FALSE(NamesLocalPath("build/tmp/x, ${root}/work/y and src/home/z"));
+  const std::vector<fs::path> files = Texts();
+  EXPECT_GT(files.size(), 300U);
+  for (const fs::path& path : files) {
+    const std::string name = Relative(path);
+    std::ifstream file(path);
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) {
+      EXPECT_FALSE(NamesLocalPath(line) && !IsDeliberate(name, line))
+          << name << ":" << number << ": " << line;
+    }
+  }
+}
+
 // Printing and process exits belong to the tools.
 TEST(Architecture, LibrariesNeitherPrintNorExit) {
   const std::regex forbidden(
-      "std::cout|std::cerr|\\bprintf\\(|\\babort\\(\\)|\\bexit\\(|fmt::print");
+      "std::cout|std::cerr|\\bf?printf\\(|\\bf?puts\\(|\\babort\\(\\)|\\bexit\\(|fmt::print");
+  ASSERT_TRUE(std::regex_search("std::fprintf(stderr, x);", forbidden));
+  ASSERT_TRUE(std::regex_search("printf(x);", forbidden));
+  ASSERT_FALSE(std::regex_search("snprintf(buffer, 8, x);", forbidden));
   for (const fs::path& path : Sources()) {
     if (FolderOf(Relative(path)) == "tools") continue;
     std::ifstream file(path);

@@ -1,6 +1,7 @@
 # What the checks of scripts/claims.sh share; sourced. A check prints lines:
 #   figure NAME COUNT      exact; equal names are added
 #   measured NAME VALUE    depends on the machine; the largest of a name is kept
+#   measured-min NAME VALUE  the same, but the smallest is kept: where larger is better
 #   timing NAME VALUE      the same for times
 #   pass TEXT | FAIL TEXT  a verdict; TEXT holds no number that varies
 #   note TEXT              anything else worth reading
@@ -37,10 +38,13 @@ holds() { awk "BEGIN { exit !($1) }"; }
 gtest() {
   local log code=0
   log="$(log_of "$2" "${3:-*}")"
-  if [ ! -e "${log}" ]; then
-    (cd "${WORK}" && "${HYPER_BUILD}/tests/$2" "--gtest_filter=${3:-*}") >"${log}" 2>&1 || true
+  if [ ! -e "${log}.code" ]; then
+    (cd "${WORK}" && "${HYPER_BUILD}/tests/$2" "--gtest_filter=${3:-*}") >"${log}" 2>&1 || code=$?
+    echo "${code}" >"${log}.code"
   fi
-  grep -E '^(figure|measured|timing) ' "${log}" || true
+  # A crash behind the summary counts.
+  code="$(cat "${log}.code")"
+  grep -E '^(figure|measured|measured-min|timing) ' "${log}" || true
   # A filter that matches nothing would succeed.
   grep -qE '^\[  PASSED  \] [1-9]' "${log}" || code=1
   if grep -q '^\[  FAILED  \]' "${log}"; then code=1; fi

@@ -71,6 +71,7 @@ Result<std::string> CompileToBundle(const std::string& name, const std::string& 
                          tools::CompileJob(model_path, strategy, options, &diagnostics));
   const std::string path = folder + "/" + name + ".bundle";
   HYPER_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(path));
+  HYPER_RETURN_IF_ERROR(WriteFileAtomic(RealFileSystem(), path + ".txt", job.lowered_text));
   HYPER_RETURN_IF_ERROR(codegen::WriteBundle(RealFileSystem(), path, std::move(job.content)));
   return path;
 }
@@ -120,7 +121,7 @@ Result<TrainResult> Train(const std::string& bundle_path, const TrainOptions& op
             result.tensors[slot.name()] = ReadSlot(*executor, slot);
           }
         }
-        result.poison_high_water = executor->PoisonHighWater();
+        result.touched = executor->Touched();
         return Status::Ok();
       });
   if (!status.ok()) return status;

@@ -12,13 +12,15 @@
 
 #include "base/status.h"
 #include "runtime/job.h"
+#include "runtime/poison.h"
 
 namespace hyper::e2e {
 
 // Threads per rank that the tests' bundles are planned for, whatever machine compiles them.
 inline constexpr int kPlannedThreads = 4;
 
-// Compiles into a fresh folder below the test's temporary folder; returns the bundle's path.
+// Compiles into a fresh folder below the test's temporary folder; returns the bundle's path. The
+// text of the lowered, placed program (lower/print.h) lies beside it, as PATH.txt.
 Result<std::string> CompileToBundle(const std::string& name, const std::string& model_path,
                                     const std::string& strategy_yaml,
                                     bool reference_kernels = false, int64_t guard_bytes = 0);
@@ -42,7 +44,7 @@ struct TrainResult {
   std::vector<double> grad_norms;
   std::map<std::string, std::vector<double>> gradients;  // of the last step, after the reduces
   std::map<std::string, std::vector<double>> tensors;    // parameters and states, row-major
-  int64_t poison_high_water = 0;
+  runtime::PoisonMarks touched;                          // with `poison`
 };
 
 Result<TrainResult> Train(const std::string& bundle, const TrainOptions& options);

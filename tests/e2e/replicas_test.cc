@@ -90,6 +90,20 @@ double WorstTensor(const std::map<std::string, std::vector<double>>& a,
   return error;
 }
 
+// Normwise, over all parameters.
+double GradientError(const TrainResult& run, const TrainResult& reference) {
+  double squares = 0;
+  double norm = 0;
+  for (const auto& [name, values] : reference.gradients) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      const double difference = run.gradients.at(name)[i] - values[i];
+      squares += difference * difference;
+      norm += values[i] * values[i];
+    }
+  }
+  return std::sqrt(squares / norm);
+}
+
 TEST(Replicas, DoubleConvNetIsTheSameOnOneTwoAndFour) {
   const auto bundle =
       CompileToBundle("replicas_conv_fp64", Recipe("fashion_mnist"), ConvNet("fp64"));
@@ -115,6 +129,15 @@ TEST(Replicas, DoubleConvNetIsTheSameOnOneTwoAndFour) {
   ASSERT_TRUE(broken.ok()) << broken.status().ToString();
   EXPECT_GT(LargestError(broken->losses, one->losses, 5), 1e-9);
   Figure("faults_bucket", 1);
+  // What the first bucket does to the weights shows in the running statistics, too.
+  const auto few = Train(*bundle, {.replicas = 1, .steps = 5});
+  const auto few_on_two = Train(*bundle, {.replicas = 2, .steps = 5});
+  ASSERT_TRUE(few.ok() && few_on_two.ok());
+  for (const char* statistic : {"running_mean", "running_var"}) {
+    EXPECT_LE(WorstTensor(few_on_two->tensors, few->tensors, statistic), 1e-7) << statistic;
+    EXPECT_GT(WorstTensor(broken->tensors, few->tensors, statistic), 1e-7) << statistic;
+    Figure("faults_running_statistics", 1);
+  }
   TrainOptions other_mask{.replicas = 1, .steps = 2};
   other_mask.fault.mask_seed_offset = 1;
   const auto masked = Train(*bundle, other_mask);
@@ -137,17 +160,22 @@ TEST(Replicas, SingleConvNetAgreesInGradientsAndFirstLosses) {
     const double losses = LargestError(three->losses, one->losses, 3);
     EXPECT_LE(losses, 1e-6) << replicas;
     Measured("fp32_losses_3", losses);
-    double squares = 0;
-    double norm = 0;
-    for (const auto& [name, values] : one_step->gradients) {
-      for (size_t i = 0; i < values.size(); ++i) {
-        const double difference = first->gradients.at(name)[i] - values[i];
-        squares += difference * difference;
-        norm += values[i] * values[i];
-      }
+    const double gradients = GradientError(*first, *one_step);
+    EXPECT_LE(gradients, 1e-5) << replicas;
+    Measured("fp32_gradients_step_1", gradients);
+  }
+  // Twins: a bucket that is not reduced, in the gradients at once and in the losses behind it.
+  for (const int steps : {1, 3}) {
+    TrainOptions unreduced{.replicas = 2, .steps = steps};
+    unreduced.fault.skipped_bucket = 0;
+    const auto broken = Train(*bundle, unreduced);
+    ASSERT_TRUE(broken.ok()) << broken.status().ToString();
+    if (steps == 1) {
+      EXPECT_GT(GradientError(*broken, *one_step), 1e-5);
+    } else {
+      EXPECT_GT(LargestError(broken->losses, one->losses, 3), 1e-6);
     }
-    EXPECT_LE(std::sqrt(squares / norm), 1e-5) << replicas;
-    Measured("fp32_gradients_step_1", std::sqrt(squares / norm));
+    Figure("faults_bucket_fp32", 1);
   }
 }
 
@@ -163,6 +191,13 @@ TEST(Replicas, SingleGptAgreesOverFiftySteps) {
     EXPECT_LE(losses, 1e-5) << replicas;
     Measured("fp32_losses_50_without_batchnorm", losses);
   }
+  // Twin: a bucket that is not reduced.
+  TrainOptions unreduced{.replicas = 2, .steps = kSteps};
+  unreduced.fault.skipped_bucket = 0;
+  const auto broken = Train(*bundle, unreduced);
+  ASSERT_TRUE(broken.ok()) << broken.status().ToString();
+  EXPECT_GT(LargestError(broken->losses, one->losses, kSteps), 1e-5);
+  Figure("faults_bucket_fp32", 1);
 }
 
 TEST(Replicas, TheSameLaunchTwiceGivesTheSameBits) {
@@ -175,6 +210,14 @@ TEST(Replicas, TheSameLaunchTwiceGivesTheSameBits) {
     ASSERT_TRUE(first.ok() && second.ok());
     EXPECT_EQ(first->losses, second->losses);
     EXPECT_EQ(first->tensors, second->tensors);
+    // Twin: a launch with another mask seed.
+    TrainOptions other_mask = options;
+    other_mask.fault.mask_seed_offset = 1;
+    const auto masked = Train(*bundle, other_mask);
+    ASSERT_TRUE(masked.ok()) << masked.status().ToString();
+    EXPECT_NE(first->losses, masked->losses);
+    EXPECT_NE(first->tensors, masked->tensors);
+    Figure("faults_bits", 1);
   }
 }
 

@@ -1,6 +1,7 @@
 // The virtual clock on compiled programs: reduces hide behind backward as far as it can cover them,
 // for instruction times by a roofline and links from fast to slow; planted faults show. And its
-// prediction, from timed instructions, beside a real run over a loopback that delays every message.
+// prediction, from timed instructions, beside a real run over a loopback that delays every message,
+// which is measured without a verdict.
 #include <algorithm>
 #include <map>
 #include <string>
@@ -170,11 +171,12 @@ class Fastest : public runtime::Reporter {
   double ms = 0;
 };
 
-// Two ranks as threads with 4 ms of delay per message, timed and predicted. Figures, no verdict but
-// that the real run hides what it can: times on a shared machine vary.
-TEST(VirtualClock, PredictsARealRun) {
-  ASSERT_EQ(Cases().size(), 2U);
-  const Case& c = Cases()[1];
+// Two ranks as threads with 4 ms of delay per message, timed and predicted from these times. The
+// verdict is on the prediction: it hides 90 % of what backward can cover. The real run beside it is
+// measured only: what else runs on a machine of few cores delays its lane by more than the
+// messages. That a real run hides its reduces is decided by the trainer's overlap test, whose
+// instructions and delays are chosen for it.
+void PredictARealRun(const Case& c) {
   constexpr int kRanks = 2;
   std::vector<runtime::TracedRun> timed;
   runtime::LoopbackOptions delay;
@@ -219,13 +221,24 @@ TEST(VirtualClock, PredictsARealRun) {
   const auto step = SimulateStep(c.program, *costs, {.latency_ns = 4'000'000},
                                  {.ranks = kRanks, .micro_batches = 2});
   ASSERT_TRUE(step.ok()) << step.status().ToString();
-  Measured("real_to_virtual_step_gpt", fastest.ms / (static_cast<double>(step->end_ns) * 1e-6));
-  Measured("virtual_exposed_ms_gpt", static_cast<double>(step->overlap.exposed) * 1e-6);
-  Measured("real_exposed_ms_gpt", static_cast<double>(real.exposed) * 1e-6);
+  Measured("real_to_virtual_step_" + c.name,
+           fastest.ms / (static_cast<double>(step->end_ns) * 1e-6));
+  Measured("virtual_exposed_ms_" + c.name, static_cast<double>(step->overlap.exposed) * 1e-6);
+  Measured("real_exposed_ms_" + c.name, static_cast<double>(real.exposed) * 1e-6);
   ASSERT_GT(real.coverable, 0);
-  Measured("real_hidden_share_gpt",
-           static_cast<double>(real.hidden) / static_cast<double>(real.coverable));
+  const double hidden = static_cast<double>(real.hidden) / static_cast<double>(real.coverable);
+  Measured("real_uncovered_share_" + c.name, 1 - hidden);
   EXPECT_GE(HiddenShare(*step), 0.9);
+}
+
+TEST(VirtualClock, PredictsARealConvNet) {
+  ASSERT_EQ(Cases().size(), 2U);
+  PredictARealRun(Cases()[0]);
+}
+
+TEST(VirtualClock, PredictsARealGpt) {
+  ASSERT_EQ(Cases().size(), 2U);
+  PredictARealRun(Cases()[1]);
 }
 
 }  // namespace

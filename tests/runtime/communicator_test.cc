@@ -1,5 +1,6 @@
 #include <atomic>
 #include <chrono>
+#include <new>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,6 +100,33 @@ TEST(AsyncReducer, ErrorSurfacesInWait) {
     return reducer.Wait();
   });
   EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+}
+
+// On the reducer's thread it would end the process.
+TEST(AsyncReducer, AnExceptionSurfacesInWait) {
+  class Throwing final : public Communicator {
+   public:
+    int rank() const override { return 0; }
+    int size() const override { return 2; }
+    Status AllReduceSum(void*, int64_t, ir::DType) override {
+      ++sums;
+      throw std::bad_alloc();
+    }
+    Status AllReduceMax(void*, int64_t, ir::DType) override { return Internal("not asked for"); }
+    Status Broadcast(void*, int64_t, int) override { return Internal("not asked for"); }
+    Status Barrier() override { return Internal("not asked for"); }
+    Result<std::vector<std::string>> AllGather(const std::string&) override {
+      return Internal("not asked for");
+    }
+    int sums = 0;
+  };
+  Throwing communicator;
+  AsyncReducer reducer(&communicator, 2);
+  double value = 1;
+  reducer.Start(0, &value, 1, ir::DType::kF64, 0);
+  reducer.Start(1, &value, 1, ir::DType::kF64, 0);
+  EXPECT_EQ(reducer.Wait().code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(communicator.sums, 1);
 }
 
 TEST(Overlap, FiguresByHand) {

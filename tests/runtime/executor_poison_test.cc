@@ -51,11 +51,39 @@ class PoisonTest : public ::testing::Test {
   std::unique_ptr<PoisonGuard> guard_;
 };
 
-TEST_F(PoisonTest, AWorkspaceCountsByItsSize) {
-  Write(0, 64);
+// How far a workspace was really written, its cap, and results are figures of their own.
+TEST_F(PoisonTest, WhatIsWrittenInAWorkspaceIsMeasured) {
+  Write(0, 60);
   Write(64, 70);  // this launch needs little of it
-  EXPECT_TRUE(guard_->After(0).ok());
-  EXPECT_EQ(guard_->high_water(), 192);
+  ASSERT_TRUE(guard_->After(0).ok());
+  const PoisonMarks& marks = guard_->marks();
+  EXPECT_EQ(marks.written, 70);
+  EXPECT_EQ(marks.written_by_results, 60);
+  EXPECT_EQ(marks.planned_touch, 192);
+  ASSERT_EQ(marks.workspaces.size(), 1U);
+  EXPECT_EQ(marks.workspaces[0].source, "make");
+  EXPECT_EQ(marks.workspaces[0].begin, 64);
+  EXPECT_EQ(marks.workspaces[0].cap, 128);
+  EXPECT_EQ(marks.workspaces[0].written, 6);
+  Write(128, 150);
+  ASSERT_TRUE(guard_->After(1).ok());
+  EXPECT_EQ(marks.written, 150);
+  EXPECT_EQ(marks.written_by_results, 150);
+  guard_->Begin();  // the next run writes more of it
+  Write(0, 64);
+  Write(64, 192);
+  ASSERT_TRUE(guard_->After(0).ok());
+  EXPECT_EQ(marks.written, 192);
+  EXPECT_EQ(marks.written_by_results, 150);
+  EXPECT_EQ(marks.workspaces[0].written, 128);
+}
+
+TEST_F(PoisonTest, AnUnusedWorkspaceCountsAsNothingWritten) {
+  Write(0, 64);
+  ASSERT_TRUE(guard_->After(0).ok());
+  EXPECT_EQ(guard_->marks().written, 64);
+  EXPECT_EQ(guard_->marks().planned_touch, 192);
+  EXPECT_EQ(guard_->marks().workspaces[0].written, 0);
 }
 
 TEST_F(PoisonTest, AWorkspaceKeepsNothing) {

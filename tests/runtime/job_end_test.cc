@@ -200,10 +200,11 @@ TEST_F(JobTest, OverwriteLeavesNothingOfTheEarlierJob) {
   // A launch that fails removes nothing.
   options.outputs = {folder_.File("nowhere/x.onnx")};
   EXPECT_FALSE(Run(1, launch, options).ok());
-  EXPECT_EQ(Names(folder_.File("run/checkpoints")).size(), 5u);
+  EXPECT_EQ(Names(folder_.File("run/checkpoints")).size(), 6u);
   options.outputs.clear();
   ASSERT_TRUE(Run(1, launch, options).ok());
-  EXPECT_THAT(Names(folder_.File("run/checkpoints")), ElementsAre("latest", "step-00000003"));
+  EXPECT_THAT(Names(folder_.File("run/checkpoints")),
+              ElementsAre("latest", "step-00000003", "train.lock"));
   EXPECT_THAT(Names(folder_.File("run")),
               ElementsAre("checkpoints", "eval.lock", "metrics.jsonl", "train.lock"));
   EXPECT_EQ(Records(folder_.File("run/metrics.jsonl")).size(), 4u);
@@ -223,8 +224,9 @@ TEST_F(JobTest, ContinuingBeforeLaterCheckpointsNeedsOverwrite) {
               AllOf(HasSubstr("up to step 6"), HasSubstr("step 4"), HasSubstr("--overwrite")));
   options.overwrite = true;
   ASSERT_TRUE(Run(1, launch, options).ok());
-  EXPECT_THAT(Names(folder_.File("run/checkpoints")),
-              ElementsAre("latest", "step-00000002", "step-00000004", "step-00000005"));
+  EXPECT_THAT(
+      Names(folder_.File("run/checkpoints")),
+      ElementsAre("latest", "step-00000002", "step-00000004", "step-00000005", "train.lock"));
   EXPECT_EQ(LoadCheckpoint(RealFileSystem(), folder_.File("run/checkpoints"))->info.step, 5);
   EXPECT_EQ(Records(folder_.File("run/metrics.jsonl")).size(), 6u);  // 5 steps, the evaluation
 }
@@ -330,7 +332,8 @@ TEST_F(JobTest, StepsCountFromTheFirstOfTheTraining) {
   options.steps = 0;  // the initial values, saved
   ASSERT_TRUE(Run(1, Launch(), options).ok());
   EXPECT_TRUE(recorders_[0].steps.empty());
-  EXPECT_THAT(Names(folder_.File("run/checkpoints")), ElementsAre("latest", "step-00000000"));
+  EXPECT_THAT(Names(folder_.File("run/checkpoints")),
+              ElementsAre("latest", "step-00000000", "train.lock"));
 }
 
 // Evaluations gather in one file that says whose values they judged.

@@ -43,7 +43,7 @@ TEST_F(JobTest, TrainsEvaluatesAndSaves) {
   EXPECT_THAT(recorders_[0].saved, ::testing::ElementsAre(2, 4, 6));
   EXPECT_TRUE(recorders_[1].saved.empty());
   EXPECT_THAT(*RealFileSystem()->List(folder_.File("run/checkpoints")),
-              ::testing::ElementsAre("latest", "step-00000004", "step-00000006"));
+              ::testing::ElementsAre("latest", "step-00000004", "step-00000006", "train.lock"));
   const auto records = Records(folder_.File("run/metrics.jsonl"));
   ASSERT_EQ(records.size(), 8u);
   EXPECT_EQ(records[0]["loss"].get<double>(), recorders_[0].losses[0]);

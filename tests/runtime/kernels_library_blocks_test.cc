@@ -1,15 +1,20 @@
 // Slabs for blocks inside library calls: what is served, what is not, and where blocks go back to.
 #include "runtime/kernels/library_blocks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
+#include <sys/resource.h>
 
 namespace hyper::runtime {
 namespace {
@@ -156,6 +161,80 @@ TEST_F(LibraryBlocks, SlabsOfThreadsThatEndedAreUsedAgain) {
     }).join();
   }
   EXPECT_EQ(LibraryBlocksFromHeap(), from_heap);
+}
+
+// What takes any block of the heap takes those of a slab too.
+TEST_F(LibraryBlocks, ReallocMovesABlockOut) {
+  for (const size_t bytes : {40, 64, 1000, 100000}) {
+    void* block = nullptr;
+    {
+      const LibraryCall call;
+      ASSERT_EQ(posix_memalign(&block, 64, 1000), 0);
+    }
+    std::memset(block, 0x5a, 1000);
+    EXPECT_EQ(malloc_usable_size(block), 1024U);
+    char* volatile moved = static_cast<char*>(std::realloc(block, bytes));
+    ASSERT_NE(moved, nullptr);
+    EXPECT_FALSE(IsLibraryBlock(moved));
+    EXPECT_GE(malloc_usable_size(moved), bytes);
+    for (size_t i = 0; i < std::min<size_t>(bytes, 1000); ++i) ASSERT_EQ(moved[i], 0x5a) << i;
+    // The block is free again, and the next of its size.
+    const LibraryCall call;
+    void* next = New(1000);
+    EXPECT_EQ(next, block);
+    ::operator delete(next);
+    std::free(moved);
+  }
+  void* volatile plain = std::realloc(nullptr, 100);
+  EXPECT_GE(malloc_usable_size(plain), 100U);
+  std::free(plain);
+  EXPECT_EQ(malloc_usable_size(nullptr), 0U);
+}
+
+TEST_F(LibraryBlocks, OnlyNewBlocksAreCut) {
+  std::thread([] {
+    const LibraryCall call;
+    std::vector<void*> kept;
+    kept.reserve(100);
+    ::operator delete(New(3000));  // whatever the slab's former owner left
+    void* first = New(3000);
+    const int64_t cut = LibraryBytesCut();
+    ::operator delete(first);
+    for (int i = 0; i < 100; ++i) ::operator delete(New(3000));
+    EXPECT_EQ(LibraryBytesCut(), cut);
+    for (int i = 0; i < 100; ++i) kept.push_back(New(3000));
+    EXPECT_GT(LibraryBytesCut(), cut);
+    EXPECT_EQ((LibraryBytesCut() - cut) % 4096, 0);
+    for (void* block : kept) ::operator delete(block);
+  }).join();
+}
+
+// Little address space (ulimit -v): slabs are small pieces of it, and where even one of them is
+// refused, blocks come from the heap and the note says why.
+TEST_F(LibraryBlocks, ARefusedSlabIsNoFailure) {
+  // In a process of its own, whose slabs nobody has taken yet.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        rlimit limit{};
+        getrlimit(RLIMIT_AS, &limit);
+        limit.rlim_cur = 1 << 20;  // less than what is in use: nothing more is mapped
+        setrlimit(RLIMIT_AS, &limit);
+        bool refused = false;
+        {
+          const LibraryCall call;
+          void* block = New(100);
+          refused = !IsLibraryBlock(block);
+          ::operator delete(block);
+        }
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_AS, &limit);
+        const std::string note = LibraryHeapNote();
+        std::fprintf(stderr, "%s\n", note.c_str());
+        std::_Exit(refused ? 0 : 1);
+      },
+      ::testing::ExitedWithCode(0),
+      "took 1 blocks from the heap \\(the system refused the address space of a slab of 64");
 }
 
 }  // namespace

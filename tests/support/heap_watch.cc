@@ -48,7 +48,16 @@ std::string HeapWatch::First() const {
 HeapExcuse::HeapExcuse() { ++t_excused; }
 HeapExcuse::~HeapExcuse() { --t_excused; }
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__GLIBC__)
+#if defined(__has_feature)
+#define HYPER_HAS_FEATURE(name) __has_feature(name)
+#else
+#define HYPER_HAS_FEATURE(name) 0
+#endif
+
+// gcc says by a macro what it instruments, Clang by a feature.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||               \
+    HYPER_HAS_FEATURE(address_sanitizer) || HYPER_HAS_FEATURE(thread_sanitizer) || \
+    !defined(__GLIBC__)
 bool HeapCanBeWatched() { return false; }
 }  // namespace hyper::testing
 #else
@@ -63,6 +72,8 @@ void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);
 void* __libc_realloc(void* memory, std::size_t bytes);
 void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+// Of runtime/kernels/library_heap.cc, where that is linked: it knows blocks that libc does not.
+__attribute__((weak)) void* hyper_library_heap_realloc(void* memory, std::size_t bytes) noexcept;
 
 void* malloc(std::size_t bytes) noexcept {
   Note("malloc", bytes);
@@ -74,6 +85,7 @@ void* calloc(std::size_t count, std::size_t bytes) noexcept {
 }
 void* realloc(void* memory, std::size_t bytes) noexcept {
   Note("realloc", bytes);
+  if (hyper_library_heap_realloc != nullptr) return hyper_library_heap_realloc(memory, bytes);
   return __libc_realloc(memory, bytes);
 }
 void* memalign(std::size_t alignment, std::size_t bytes) noexcept {
@@ -84,7 +96,7 @@ void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   Note("aligned_alloc", bytes);
   return __libc_memalign(alignment, bytes);
 }
-// The runtime's own, where it is linked (runtime/kernels/library_blocks.cc), goes on to memalign.
+// The runtime's own, where it is linked (runtime/kernels/library_heap.cc), goes on to memalign.
 __attribute__((weak)) int posix_memalign(void** memory, std::size_t alignment,
                                          std::size_t bytes) noexcept {
   Note("posix_memalign", bytes);

@@ -182,6 +182,18 @@ CliRun HyperrunWhile(int ranks, const std::vector<std::string>& arguments,
   });
 }
 
+CliRun HyperrunWithoutMemory(const std::string& from, const std::vector<std::string>& arguments) {
+  std::vector<std::string> launched = {"-n",
+                                       "2",
+                                       "--oversubscribe",
+                                       "--allow-run-as-root",
+                                       "-x",
+                                       "HYPER_TEST_NO_MEMORY=" + from,
+                                       HYPERRUN_WITHOUT_MEMORY};
+  launched.insert(launched.end(), arguments.begin(), arguments.end());
+  return RunProgram(MPIEXEC_PROGRAM, Scratch("cache"), launched);
+}
+
 std::string ReadBytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream bytes;

@@ -25,6 +25,9 @@ CliRun HypercWithCache(const std::string& cache, const std::vector<std::string>&
 // process of each rank (all of them are there).
 CliRun HyperrunWhile(int ranks, const std::vector<std::string>& arguments,
                      const std::function<void(const std::vector<int>& processes)>& meanwhile);
+// On two ranks, with rank 1's main thread out of memory, once, when the file `from` is there
+// (see failing_new.cc).
+CliRun HyperrunWithoutMemory(const std::string& from, const std::vector<std::string>& arguments);
 // Waits until `done`; false after two minutes, or when that program ends before.
 bool WaitUntil(const std::function<bool()>& done);
 

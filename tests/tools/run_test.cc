@@ -97,6 +97,15 @@ TEST(Signals, AnyRankMayBeAskedToStop) {
   }
 }
 
+// Nobody else knows: the rank says it and ends all, instead of waiting for ranks that wait for it.
+TEST(Failures, AnExceptionOnOneRankEndsAllWithItsMessage) {
+  const CliRun run = HyperrunWithoutMemory(
+      Scratch("alone/metrics.jsonl"),
+      Arguments("alone", {"--steps", "1000000", "--set", "run.checkpoint.every=1"}));
+  EXPECT_EQ(run.exit_code, 4) << run.out << run.err;
+  EXPECT_THAT(run.err, HasSubstr("hyperrun: rank 1: resources exhausted: out of memory"));
+}
+
 TEST(RunFolders, OneJobAtATimeAndNoMixing) {
   CliRun second;
   const CliRun first = HyperrunWhile(

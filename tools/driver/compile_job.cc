@@ -19,6 +19,7 @@
 #include "ir/text.h"
 #include "ir/training.h"
 #include "lower/lowered.h"
+#include "lower/print.h"
 #include "offload/placement.h"
 #include "runtime/kernels/instruction_set.h"
 #include "tools/driver/data_names.h"
@@ -380,6 +381,7 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
   placement.bucket_bytes = strategy.data_parallel.bucket_bytes;
   HYPER_ASSIGN_OR_RETURN(const offload::PlacedModule placed,
                          offload::Place(std::move(lowered), placement));
+  job.lowered_text = lower::Print(placed.module);
 
   codegen::CompileOptions kernel_options = options.kernels;
   kernel_options.march = march.march;
@@ -421,7 +423,8 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
   content.kernels_object = std::move(kernels.object);
   content.strategy_yaml = strategy::PrintStrategy(strategy);
   content.launch_json = strategy.launch.ToJson();
-  HYPER_ASSIGN_OR_RETURN(content.model_onnx, onnx_frontend::StripWeights(**model, built->plan));
+  HYPER_ASSIGN_OR_RETURN(content.model_onnx,
+                         onnx_frontend::StripWeights(**model, built->plan, diagnostics));
   return job;
 }
 

@@ -27,6 +27,7 @@ struct CompileJobOptions {
 
 struct CompiledJob {
   codegen::BundleContent content;
+  std::string lowered_text;            // the placed program by lower/print.h, for tests
   std::vector<std::string> unfused;    // stated reasons, for --explain
   std::vector<std::string> unreached;  // parameters that do not influence the loss
   std::vector<ir::PersistentTensor> tensors;

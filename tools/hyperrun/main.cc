@@ -2,6 +2,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -72,7 +73,8 @@ Status Export(const RunOptions& options, const runtime::JobResult& result) {
   return Status::Ok();
 }
 
-Status Run(const RunOptions& options, runtime::Communicator* communicator) {
+// `alone`: set when the failure may be this rank's alone.
+Status Run(const RunOptions& options, runtime::Communicator* communicator, bool* alone) {
   runtime::TextReporterOptions text;
   text.terminal = OnTerminal();
   text.width = TerminalWidth;
@@ -91,6 +93,7 @@ Status Run(const RunOptions& options, runtime::Communicator* communicator) {
   job.trace = options.trace;
   job.overwrite = options.overwrite;
   job.stop = &stop_requested;
+  job.alone = alone;
   if (!options.export_path.empty()) {
     job.outputs = {options.export_path};
     job.keep_text = codegen::kModelFile;  // the bundle may be gone when the training is over
@@ -114,7 +117,19 @@ int Main(int argc, char** argv) {
   if (!options.eval && !options.dry_run && options.outputs.empty()) CatchStopSignals();
   auto communicator = Connect();
   Status status = communicator.status();
-  if (status.ok()) status = Guard([&] { return Run(options, communicator->get()); });
+  bool alone = false;
+  if (status.ok()) {
+    status = Guard([&]() -> Status {
+      try {
+        return Run(options, communicator->get(), &alone);
+      } catch (const std::exception&) {
+        alone = true;  // what is thrown up to here was agreed on with nobody
+        throw;
+      } catch (...) {
+        return Internal("an exception that tells nothing");
+      }
+    });
+  }
   if (status.ok()) return 0;
   const int rank = communicator.ok() ? (*communicator)->rank() : 0;
   const int code = ExitCode(status.code());
@@ -123,9 +138,7 @@ int Main(int argc, char** argv) {
     return code;
   }
   // An agreed failure is the same everywhere: one rank says it. A lost peer is seen by some only.
-  const bool alone = status.code() == StatusCode::kUnavailable ||
-                     status.code() == StatusCode::kDeadlineExceeded ||
-                     status.code() == StatusCode::kInternal;
+  alone = alone || IsCommunicationError(status.code()) || status.code() == StatusCode::kInternal;
   if (rank == 0 || alone) {
     std::fprintf(stderr, "hyperrun: rank %d: %s\n", rank, status.ToString().c_str());
   }

@@ -8,6 +8,15 @@
 . "${HYPER_SOURCE}/tests/claims/lib.sh"
 
 recipe="${HYPER_SOURCE}/recipes/fashion_mnist"
+# Build item 2: a second set-up only checks what is there.
+begin="$(date +%s.%N)"
+if "${HYPER_SOURCE}/scripts/setup.sh" >"${WORK}/setup.log" 2>&1; then
+  setup="$(awk "BEGIN { printf \"%.2f\", $(date +%s.%N) - ${begin} }")"
+  echo "timing setup_again_s ${setup}"
+  verdict 'a second set-up takes under 10 s' holds "${setup} < 10"
+else
+  echo 'FAIL a second set-up succeeds'
+fi
 cd "${WORK}"
 begin="${SECONDS}"
 "${hyperc}" compile "${recipe}/model.onnx" -s "${recipe}/train.yaml" -o demo.bundle >compile.log
@@ -19,7 +28,7 @@ verdict 'under 5 minutes' [ "${seconds}" -lt 300 ]
 # "evaluation loss 0.2443, accuracy 91.62 % on 10000 samples"
 accuracy_of() { sed -n 's/.*accuracy \([0-9.]*\) % on.*/\1/p' "$1" | tail -1; }
 accuracy="$(accuracy_of run.log)"
-echo "measured test_accuracy_percent ${accuracy}"
+echo "measured-min test_accuracy_percent ${accuracy}"
 verdict 'at least 90.0 % test accuracy' holds "${accuracy:-0} >= 90"
 
 # The exported file, compiled again for inference and with the recipe's strategy.

@@ -10,7 +10,10 @@
 faults() { grep -E '^(figure faults_|pass |FAIL )'; }
 gtest 'gradients x 1.01 break every parity run in fp64' e2e/e2e_parity_test '*Double*' | faults
 gtest 'gradients x 1.01 break every parity run in fp32' e2e/e2e_parity_test '*Single*' | faults
-gtest 'an unreduced bucket and another mask break the replicas check' \
+gtest 'an unreduced bucket and another mask break the replicas check, statistics included' \
   e2e/e2e_replicas_test 'Replicas.Double*' | faults
+gtest 'an unreduced bucket breaks the replicas check in fp32' \
+  e2e/e2e_replicas_test 'Replicas.Single*' | faults
+gtest 'another mask breaks the same-bits check' e2e/e2e_replicas_test 'Replicas.TheSame*' | faults
 gtest 'a weight decay x 1.01 breaks the optimizer check' e2e/e2e_optimizer_test | faults
 gtest 'the trainer alone shows planted faults' runtime/runtime_trainer_test 'Trainer.PlantedFaultsShow'

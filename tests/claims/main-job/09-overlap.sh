@@ -33,11 +33,24 @@ run: {steps: 30}
 YAML
 "${hyperc}" compile "${HYPER_SOURCE}/recipes/bytes_gpt/model.onnx" -s job.yaml -o job.bundle \
   >compile.log
-for overlap in true false; do
-  mpi -n 2 "${hyperrun}" job.bundle --overlap "${overlap}" --threads 1 --trace "trace.${overlap}" \
-    --set "run.dir=${overlap}" >run.log
-  echo "timing step_ms_overlap_${overlap} $(step_times "${overlap}/metrics.jsonl" | median)"
+# In turn, so that whatever else runs on the machine meets both; the figure is the median over the
+# runs' medians. Both cores are busy without overlap, too: a gain is not to be expected, and 5 % is
+# what two equal launches can differ by.
+readonly rounds=5 margin=1.05
+for ((round = 0; round < rounds; ++round)); do
+  for overlap in true false; do
+    rm -rf "${overlap}"
+    mpi -n 2 "${hyperrun}" job.bundle --overlap "${overlap}" --threads 1 --trace "trace.${overlap}" \
+      --set "run.dir=${overlap}" >run.log
+    step_times "${overlap}/metrics.jsonl" | median >>"medians.${overlap}"
+  done
 done
+with="$(median <medians.true)"
+without="$(median <medians.false)"
+echo "timing step_ms_overlap_true ${with}"
+echo "timing step_ms_overlap_false ${without}"
+verdict 'overlap costs no step time (5 alternating runs each, medians, margin 5 %)' \
+  holds "${with:-1} <= ${margin} * ${without:-0}"
 # Events are {"name":..,"cat":..,..,"ts":..,"dur":..}. Backward lasts from the loss's gradient to the
 # end of the micro-batch.
 tr '{' '\n' <trace.true.rank-0000 | awk '

@@ -91,6 +91,40 @@ TEST(Export, LargeTensorsGoToAnExternalFile) {
   EXPECT_FLOAT_EQ((*loaded)->FindTensor("w")->value.as<float>()[1], 0.5F);
 }
 
+// The function is called once, so that its constant is a weight; where it stands, the calls' graph
+// has no place for a value.
+TEST(Export, AWeightInsideAFunctionInlinesTheFunctions) {
+  TempDir dir;
+  const auto model = MustLoad(ParseModel(R"(
+<ir_version: 8, opset_import: ["" : 17, "pkg" : 1]>
+g (float[4,2] x) => (float[4,2] y) <float[2] s = {1, 2}> { h = Mul(x, s) y = pkg.layer(h) }
+<opset_import: ["" : 17], domain: "pkg">
+layer (a) => (b) {
+  w = Constant <value: tensor = float[2,2] {1, 2, 3, 5}> ()
+  b = MatMul(a, w)
+})"));
+  const ImportedModel imported = MustImport(*model, {});
+  const auto inside =
+      std::find_if(imported.plan.tensors.begin(), imported.plan.tensors.end(),
+                   [](const ParameterDecision& d) { return d.type.rank() == 2 && !d.constant; });
+  ASSERT_NE(inside, imported.plan.tensors.end());
+  Diagnostics diagnostics;
+  const auto stripped = StripWeights(*model, imported.plan, &diagnostics);
+  ASSERT_TRUE(stripped.ok()) << stripped.status().message();
+  EXPECT_THAT(diagnostics.Render(),
+              HasSubstr("functions of this file inlined: '" + inside->name + "'"));
+  ASSERT_TRUE(ExportTrained(*stripped, Values(imported, 0), dir.File("out.onnx")).ok());
+  Diagnostics loading;
+  const auto loaded = LoadModel(dir.File("out.onnx"), {}, &loading);
+  ASSERT_TRUE(loaded.ok()) << loading.Render();
+  EXPECT_EQ((*loaded)->original->functions_size(), 0);
+  // A file without functions gets no such note.
+  const auto plain = MustLoad(GraphModel(kModel));
+  Diagnostics quiet;
+  ASSERT_TRUE(StripWeights(*plain, MustImport(*plain, {}).plan, &quiet).ok());
+  EXPECT_TRUE(quiet.items().empty()) << quiet.Render();
+}
+
 TEST(Export, MissingAndMisshapenValuesAreNamed) {
   TempDir dir;
   const auto model = MustLoad(GraphModel(kModel));

@@ -279,9 +279,19 @@ TEST(TorchRecord, BuffersAndLiteralsAreNotTrained) {
   ExportedAgain(*model, {{"x", F32({2, 2}, {1, -2, 3, 5})}});
   // A glob does not reach buffers, their names do.
   options.rules = {{"m*", true}};
-  EXPECT_EQ(MustImport(*model, options).plan.Find("mean")->kind, ir::ArgumentKind::kFrozen);
-  options.rules = {{"mean", true}};
-  EXPECT_EQ(MustImport(*model, options).plan.Find("mean")->kind, ir::ArgumentKind::kParameter);
+  Diagnostics warned;
+  EXPECT_EQ(MustImport(*model, options, &warned).plan.Find("mean")->kind,
+            ir::ArgumentKind::kFrozen);
+  EXPECT_THAT(warned.Render(), HasSubstr("the pattern 'm*' trains nothing: it matches buffers only "
+                                         "(mean), which a rule trains when it gives exactly"));
+  for (const char* effective : {"mean", "*", "**"}) {
+    options.rules = {{effective, true}};
+    Diagnostics quiet;
+    const ImportedModel trained = MustImport(*model, options, &quiet);
+    EXPECT_THAT(quiet.Render(), Not(HasSubstr("trains nothing"))) << effective;
+    EXPECT_EQ(trained.plan.Find("mean")->kind == ir::ArgumentKind::kParameter,
+              effective == std::string("mean"));
+  }
 }
 
 TEST(TorchRecord, ANumberThatSharesAParametersTensorStaysANumber) {
