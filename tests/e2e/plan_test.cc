@@ -89,8 +89,9 @@ TEST(Plan, TouchedBytesEqualThePlan) {
       if (sub.name().rfind("step", 0) == 0) planned = std::max(planned, sub.temporary_peak());
     }
     EXPECT_EQ(guarded->poison_high_water, planned) << job.name;
-    Figure(job.name + "_touched_bytes", guarded->poison_high_water);
-    Figure(job.name + "_planned_bytes", planned);
+    // No exact figures: the library's workspaces differ between processors.
+    fmt::print("measured {}_touched_bytes {}\n", job.name, guarded->poison_high_water);
+    fmt::print("measured {}_planned_bytes {}\n", job.name, planned);
     // Poisoned dead bytes are NaN: had a kernel read one, the numbers would differ.
     const auto plain = CompileToBundle(job.name + "_plain", job.model, job.strategy);
     ASSERT_TRUE(plain.ok());
