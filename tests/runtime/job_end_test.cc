@@ -11,6 +11,7 @@
 #include "base/file_lock.h"
 #include "runtime/not_finite.h"
 #include "runtime/run_folder.h"
+#include "tests/runtime/full_disk.h"
 #include "tests/runtime/job_fixture.h"
 
 namespace hyper::runtime {
@@ -112,48 +113,7 @@ TEST_F(JobTest, TheStateBeforeALossThatIsNotFiniteIsSaved) {
 
 // Whatever ends a step on all ranks: here a disk that is full when metrics are written.
 TEST_F(JobTest, AFailureThatIsNoStepsFaultLosesNoStep) {
-  class FullDisk final : public FileSystem {
-   public:
-    Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-      HYPER_ASSIGN_OR_RETURN(auto file, real_->Create(path));
-      if (path.find("metrics") == std::string::npos) return file;
-      class Full final : public WritableFile {
-       public:
-        explicit Full(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
-        Status Append(std::span<const std::byte> data) override {
-          if (++lines_ == 3) return ResourceExhausted("disk full");
-          return file_->Append(data);
-        }
-        Status Sync() override { return file_->Sync(); }
-        Status Close() override { return file_->Close(); }
-
-       private:
-        std::unique_ptr<WritableFile> file_;
-        int lines_ = 0;
-      };
-      return std::unique_ptr<WritableFile>(std::make_unique<Full>(std::move(file)));
-    }
-    Result<std::string> ReadAll(const std::string& path, int64_t limit) override {
-      return real_->ReadAll(path, limit);
-    }
-    Status ReadAt(const std::string& path, int64_t offset, std::span<std::byte> out) override {
-      return real_->ReadAt(path, offset, out);
-    }
-    Result<int64_t> Size(const std::string& path) override { return real_->Size(path); }
-    bool Exists(const std::string& path) override { return real_->Exists(path); }
-    Status MakeDirs(const std::string& path) override { return real_->MakeDirs(path); }
-    Status Rename(const std::string& from, const std::string& to) override {
-      return real_->Rename(from, to);
-    }
-    Status RemoveAll(const std::string& path) override { return real_->RemoveAll(path); }
-    Result<std::vector<std::string>> List(const std::string& path) override {
-      return real_->List(path);
-    }
-
-   private:
-    FileSystem* real_ = RealFileSystem();
-  };
-  FullDisk disk;
+  testing::FullDisk disk("metrics", 3);
   JobOptions options;
   options.fs = &disk;
   const auto result = Run(2, Launch(), options);

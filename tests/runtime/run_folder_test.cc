@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/runtime/full_disk.h"
 #include "tests/runtime/job_fixture.h"
 
 namespace hyper::runtime {
@@ -127,50 +128,6 @@ TEST_F(JobTest, ATrailingSlashIsNoOtherCheckpoint) {
   EXPECT_EQ(testing::Records(folder_.File("run/metrics.jsonl")).size(), 7u);  // an evaluation
 }
 
-// Appending to a file whose name holds `target` fails from the second time on.
-class FullDisk final : public FileSystem {
- public:
-  explicit FullDisk(std::string target) : target_(std::move(target)) {}
-  Result<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
-    HYPER_ASSIGN_OR_RETURN(auto file, real_->Create(path));
-    if (path.find(target_) == std::string::npos) return file;
-    class Full final : public WritableFile {
-     public:
-      explicit Full(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
-      Status Append(std::span<const std::byte> data) override {
-        return ++appended_ == 1 ? file_->Append(data) : ResourceExhausted("disk full");
-      }
-      Status Sync() override { return file_->Sync(); }
-      Status Close() override { return file_->Close(); }
-
-     private:
-      std::unique_ptr<WritableFile> file_;
-      int appended_ = 0;
-    };
-    return std::unique_ptr<WritableFile>(std::make_unique<Full>(std::move(file)));
-  }
-  Result<std::string> ReadAll(const std::string& path, int64_t limit) override {
-    return real_->ReadAll(path, limit);
-  }
-  Status ReadAt(const std::string& path, int64_t offset, std::span<std::byte> out) override {
-    return real_->ReadAt(path, offset, out);
-  }
-  Result<int64_t> Size(const std::string& path) override { return real_->Size(path); }
-  bool Exists(const std::string& path) override { return real_->Exists(path); }
-  Status MakeDirs(const std::string& path) override { return real_->MakeDirs(path); }
-  Status Rename(const std::string& from, const std::string& to) override {
-    return real_->Rename(from, to);
-  }
-  Status RemoveAll(const std::string& path) override { return real_->RemoveAll(path); }
-  Result<std::vector<std::string>> List(const std::string& path) override {
-    return real_->List(path);
-  }
-
- private:
-  FileSystem* real_ = RealFileSystem();
-  std::string target_;
-};
-
 TEST_F(JobTest, AnInferenceTriesItsOutputsFirstAndLeavesNoHalfOfThem) {
   const std::string file = folder_.Write("file", "x");
   const std::string out = folder_.File("out");
@@ -187,7 +144,7 @@ TEST_F(JobTest, AnInferenceTriesItsOutputsFirstAndLeavesNoHalfOfThem) {
   }
   options.dry_run = false;
   options.outputs_dir = out;
-  FullDisk disk("logits");
+  testing::FullDisk disk("logits", 2);
   options.fs = &disk;
   EXPECT_EQ(Run(1, Launch(), options).status().code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(Names(out), ElementsAre());
