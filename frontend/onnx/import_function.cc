@@ -157,6 +157,10 @@ void FunctionImporter::AddArguments(
   }
 }
 
+void FunctionImporter::AddBound(const std::string& name, const HostTensor& value) {
+  Bind(name, {value.type(), {}, value, true});
+}
+
 Result<ValueId> FunctionImporter::DataArgument(const std::string& name,
                                                const ir::TensorType& type) {
   if (Tensor* found = Lookup(name); found != nullptr) {
@@ -225,6 +229,32 @@ NodeContext::Services FunctionImporter::ServicesFor(const NodeProto& node) {
   return services;
 }
 
+std::string FunctionImporter::AskToBind(ValueId needed) {
+  if (!needed.valid()) return {};
+  std::set<std::string> inputs;
+  std::set<ValueId> seen = {needed};
+  for (std::vector<ValueId> open = {needed}; !open.empty();) {
+    const ValueId value = open.back();
+    open.pop_back();
+    const int argument = function_->ArgumentIndex(value);
+    if (argument >= 0) {
+      const ir::Argument& a = function_->arguments()[static_cast<size_t>(argument)];
+      if (a.kind == ArgumentKind::kInput) inputs.insert(a.name);
+    }
+    const ir::NodeId producer = function_->value(value).producer;
+    if (!producer.valid()) continue;
+    for (const ValueId operand : function_->node(producer).inputs) {
+      if (seen.insert(operand).second) open.push_back(operand);
+    }
+  }
+  if (inputs.empty()) return {};
+  undecided_.insert(inputs.begin(), inputs.end());
+  return fmt::format("bind the {} '{}' to a value: model.bind: {{{}: ...}}",
+                     inputs.size() == 1 ? "input" : "inputs",
+                     Join(std::vector<std::string>(inputs.begin(), inputs.end()), "', '"),
+                     Join(std::vector<std::string>(inputs.begin(), inputs.end()), ": ..., "));
+}
+
 void FunctionImporter::ImportNodes(const std::vector<std::string>& wanted) {
   const std::map<std::string, bool> needed = Ancestors(model_, wanted);
   const std::map<const NodeProto*, std::string> sources = UniqueSources(model_.graph());
@@ -290,7 +320,7 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
         throw ImportError(Importable(node, scope.opset));
       }
     } catch (const ImportError& e) {
-      diagnostics_->Error({scope.where}, e.status().message());
+      diagnostics_->Error({scope.where}, e.status().message(), AskToBind(e.needed()));
     } catch (const InternalError& e) {
       // A typed builder met shapes that the importer did not check: refuse the node all the same.
       diagnostics_->Error({scope.where}, fmt::format("cannot be lowered: {}", e.what()));
@@ -408,7 +438,9 @@ void FunctionImporter::ImportIf(const NodeProto& node, const std::vector<Tensor*
   if (scope.depth >= kMaxBodyDepth) Unsupported("branches are nested too deeply");
   if (inputs.empty() || inputs[0] == nullptr || !inputs[0]->known ||
       inputs[0]->type.elements() != 1) {
-    Unsupported("the condition depends on data; only one known at compile time is supported");
+    throw ImportError(
+        Unimplemented("the condition depends on data; it must be known at compile time"),
+        inputs.empty() || inputs[0] == nullptr ? ValueId() : inputs[0]->value);
   }
   const std::string wanted =
       inputs[0]->constant.ElementAsInt(0) != 0 ? "then_branch" : "else_branch";

@@ -116,8 +116,10 @@ const HostTensor* NodeContext::Known(int i) const {
 const HostTensor& NodeContext::RequireKnown(int i, std::string_view what) const {
   const HostTensor* known = Known(i);
   if (known == nullptr) {
-    Unsupported(fmt::format("{} ('{}') depends on data; it must be known at compile time", what,
-                            node_.input(i)));
+    throw ImportError(
+        Unimplemented(fmt::format("{} ('{}') depends on data; it must be known at compile time",
+                                  what, node_.input(i))),
+        Require(i).value);
   }
   return *known;
 }
