@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include "frontend/onnx/tensor_data.h"
+#include "onnx/defs/schema.h"
 
 namespace hyper::onnx_backend {
 namespace {
@@ -75,11 +76,19 @@ Result<NodeCase> ReadCase(const std::string& root, const std::string& name) {
   onnx::ModelProto twin;
   const bool has_twin =
       node_case.expanded && Parse(fs::path(root) / plain / "model.onnx", &twin);
-  const onnx::GraphProto& about = has_twin ? twin.graph() : graph;
-  if (about.node_size() > 0) {
-    const onnx::NodeProto& node = about.node(about.node_size() - 1);
+  const onnx::ModelProto& about = has_twin ? twin : model;
+  if (about.graph().node_size() > 0) {
+    const onnx::NodeProto& node = about.graph().node(about.graph().node_size() - 1);
+    node_case.node = node;
     node_case.op = node.op_type();
     node_case.domain = node.domain() == "ai.onnx" ? "" : node.domain();
+    for (const auto& import : about.opset_import()) {
+      const std::string domain = import.domain() == "ai.onnx" ? "" : import.domain();
+      if (domain != node_case.domain) continue;
+      const auto* schema = onnx::OpSchemaRegistry::Schema(
+          node_case.op, static_cast<int>(import.version()), node_case.domain);
+      if (schema != nullptr) node_case.since = schema->SinceVersion();
+    }
   }
   return node_case;
 }

@@ -12,11 +12,11 @@
 #include "codegen/bundle.h"
 #include "codegen/kernel_collection.h"
 #include "frontend/onnx/import.h"
-#include "frontend/onnx/importer.h"
 #include "frontend/onnx/load.h"
 #include "frontend/strategy/strategy.h"
 #include "runtime/executor.h"
 #include "runtime/program_io.h"
+#include "tests/onnx_backend/binding.h"
 #include "tests/onnx_backend/random_outputs.h"
 #include "tools/driver/compile_job.h"
 
@@ -40,27 +40,6 @@ strategy::BoundValue BoundValueOf(const ir::HostTensor& value) {
     }
   }
   return bound;
-}
-
-// Inputs of the graph that some node must know, as its importer declares.
-std::set<std::string> DeclaredConstants(const onnx::GraphProto& graph) {
-  std::set<std::string> names;
-  for (const onnx::NodeProto& node : graph.node()) {
-    const std::string domain = node.domain() == "ai.onnx" ? "" : node.domain();
-    const auto* target = onnx_frontend::ImportTargets().Find(domain, node.op_type());
-    if (target == nullptr) continue;
-    for (const int slot : target->constant_inputs) {
-      if (slot < node.input_size()) names.insert(node.input(slot));
-    }
-  }
-  return names;
-}
-
-std::string FirstError(const Diagnostics& diagnostics, const Status& status) {
-  for (const Diagnostic& d : diagnostics.items()) {
-    if (d.severity == Severity::kError) return d.message;
-  }
-  return status.message();
 }
 
 bool Contains(const std::string& text, std::string_view part) {
@@ -115,22 +94,6 @@ Result<strategy::Strategy> StrategyWith(const NodeCase& node_case,
                                  nullptr);
 }
 
-// Binds what the importer says it must know: integers and truth values, and what a node's importer
-// declares as known at compile time. Floats that arrive as data stay data.
-std::set<std::string> ToBind(const NodeCase& node_case, const std::set<std::string>& asked,
-                             const std::set<std::string>& bound) {
-  const std::set<std::string> declared = DeclaredConstants(node_case.model.graph());
-  std::set<std::string> more;
-  for (const std::string& name : asked) {
-    const auto input = node_case.inputs.find(name);
-    if (input == node_case.inputs.end() || bound.contains(name)) continue;
-    const auto dtype = onnx_frontend::DTypeFromOnnx(input->second.data_type());
-    if (!dtype.has_value()) continue;
-    if (!ir::IsFloat(*dtype) || declared.contains(name)) more.insert(name);
-  }
-  return more;
-}
-
 void Plan(Job* job, const tools::CompileJobOptions& options, const codegen::MarchInfo& march) {
   const NodeCase& node_case = *job->node_case;
   Diagnostics loading;
@@ -138,19 +101,18 @@ void Plan(Job* job, const tools::CompileJobOptions& options, const codegen::Marc
                                                    node_case.folder, &loading);
   if (!model.ok()) return job->Refuse(FirstError(loading, model.status()));
   std::set<std::string> bound;
-  for (;;) {
-    const auto strategy = StrategyWith(node_case, bound);
-    if (!strategy.ok()) return job->Fail(strategy.status().message());
-    Diagnostics diagnostics;
-    onnx_frontend::ImportOptions import = tools::ImportOptionsOf(*strategy, &diagnostics);
-    import.literal_modes = true;
-    std::set<std::string> undecided;
-    const auto imported = onnx_frontend::Import(**model, import, &diagnostics, &undecided);
-    if (imported.ok()) break;
-    const std::set<std::string> more = ToBind(node_case, undecided, bound);
-    if (more.empty()) return job->Refuse(FirstError(diagnostics, imported.status()));
-    bound.insert(more.begin(), more.end());
-  }
+  std::string message;
+  const auto imported = ImportBinding(
+      node_case, **model,
+      [&](const std::set<std::string>& names) -> Result<onnx_frontend::ImportOptions> {
+        HYPER_ASSIGN_OR_RETURN(const strategy::Strategy strategy, StrategyWith(node_case, names));
+        Diagnostics diagnostics;
+        onnx_frontend::ImportOptions import = tools::ImportOptionsOf(strategy, &diagnostics);
+        import.literal_modes = true;
+        return import;
+      },
+      &bound, &message);
+  if (!imported.ok()) return job->Refuse(message);
   job->outcome.bound.assign(bound.begin(), bound.end());
   const auto strategy = StrategyWith(node_case, bound);
   Diagnostics diagnostics;
