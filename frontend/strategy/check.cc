@@ -336,7 +336,7 @@ Json Checker::Tensor(const Setting& setting, const ConfigNode& node, const std::
   }
   if (depth == shape->extents.size()) shape->extents.push_back(node.items.size());
   if (shape->extents[depth] != node.items.size()) {
-    Error(node, fmt::format("'{}' has {} entries, the list before it {}; expected equally long ones",
+    Error(node, fmt::format("'{}' is a list of {}, the one before it of {}; expected equally long ones",
                             path, node.items.size(), shape->extents[depth]));
     return nullptr;
   }

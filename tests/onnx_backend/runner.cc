@@ -57,6 +57,7 @@ std::string ReasonOf(const std::string& text, const NodeCase& node_case) {
   for (const char* type : {"float8", "float4", "int4", "int2", "complex"}) {
     if (Contains(text, type)) return "element types below a byte, 8-bit floats, complex numbers";
   }
+  if (Contains(text, "opsets 7 to")) return "opsets before 7";
   if (Contains(text, "depends on data")) return "shapes or branches that depend on data";
   if (kRandom.contains(node_case.op)) return "random numbers without a reference";
   return kNotImplemented;
@@ -82,10 +83,33 @@ struct Job {
   }
 };
 
+// No element arrives, or none leaves.
+bool IsEmpty(const NodeCase& node_case, const std::vector<std::string>& bound) {
+  const auto elements = [](const onnx::TensorProto& tensor) {
+    return ir::ElementCount(std::vector<int64_t>(tensor.dims().begin(), tensor.dims().end()));
+  };
+  int64_t in = 0;
+  int64_t out = 0;
+  for (const auto& [name, tensor] : node_case.inputs) {
+    if (std::find(bound.begin(), bound.end(), name) == bound.end()) in += elements(tensor);
+  }
+  for (const onnx::TensorProto& tensor : node_case.outputs) out += elements(tensor);
+  return in == 0 || out == 0;
+}
+
 // By the text that a user would write.
 Result<strategy::Strategy> StrategyWith(const NodeCase& node_case,
                                         const std::set<std::string>& bound) {
-  strategy::Strategy strategy;
+  HYPER_ASSIGN_OR_RETURN(strategy::Strategy strategy,
+                         strategy::ParseStrategy("version: 1", "", nullptr));
+  for (const onnx::ValueInfoProto& input : node_case.model.graph().input()) {
+    const auto data = node_case.inputs.find(input.name());
+    const auto& shape = input.type().tensor_type().shape();
+    for (int i = 0; data != node_case.inputs.end() && i < shape.dim_size(); ++i) {
+      const std::string& dim = shape.dim(i).dim_param();
+      if (!dim.empty()) strategy.model.dims[dim] = data->second.dims(i);
+    }
+  }
   for (const std::string& name : bound) {
     HYPER_ASSIGN_OR_RETURN(const ir::HostTensor value, TensorOf(node_case.inputs.at(name)));
     strategy.model.bind[name] = BoundValueOf(value);
@@ -191,7 +215,7 @@ Status RunBundle(Job* job, const codegen::CompiledKernels& kernels, const std::s
   Outcome& outcome = job->outcome;
   if (ReadsData(executor->program())) {
     outcome.work = Work::kExecuted;
-  } else if (outcome.bound.size() == node_case.inputs.size()) {
+  } else if (IsEmpty(node_case, outcome.bound)) {
     outcome.work = Work::kNoData;
   } else if (kShapeOps.contains(node_case.op)) {
     outcome.work = Work::kShapeOnly;
@@ -214,7 +238,7 @@ const std::vector<std::string>& Reasons() {
   static const std::vector<std::string> reasons = {
       "strings", "sequences and optionals",
       "element types below a byte, 8-bit floats, complex numbers",
-      "shapes or branches that depend on data", "random numbers without a reference"};
+      "opsets before 7", "shapes or branches that depend on data", "random numbers without a reference"};
   return reasons;
 }
 
@@ -238,7 +262,12 @@ std::vector<Outcome> RunCases(const std::vector<NodeCase>& cases, const std::str
       Plan(&job, options, *march);
       return job.planned ? kernels.Add(job.planned->placed, &job.symbols) : Status::Ok();
     });
-    if (!status.ok()) job.Fail("kernels: " + status.message());
+    if (status.code() == StatusCode::kUnimplemented) {
+      job.Refuse(status.message());
+      job.planned.reset();
+    } else if (!status.ok()) {
+      job.Fail("kernels: " + status.message());
+    }
   }
   codegen::CompileOptions resolved = compile;
   if (march.ok()) resolved.march = march->march;

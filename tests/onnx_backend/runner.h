@@ -18,7 +18,7 @@ enum class Verdict { kPassed, kRefused, kFailed };
 // How the outputs came about.
 enum class Work {
   kExecuted,   // an instruction reads data that arrived at run time
-  kNoData,     // there is none: the case has no inputs or all of them decide shapes
+  kNoData,     // there is none: no inputs, no elements, or all inputs decide shapes
   kShapeOnly,  // the op asks for the shapes of its inputs alone (Shape, Size, ...)
 };
 

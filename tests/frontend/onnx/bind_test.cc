@@ -81,7 +81,7 @@ TEST(Bind, ValuesTakeTheInputsElementType) {
 
 TEST(Bind, ShapesOfValuesBindDims) {
   const auto model = MustLoad(GraphModel(
-      "g (float[N, 6] x, int64[R] shape, float[R] z) => (float[a, b] y, float[R] u) {"
+      "g (float[N, 6] x, int64[R] shape, float[R] z) => (float[a] y, float[R] u) {"
       " y = Reshape(x, shape) u = Relu(z) }"));
   const ImportedModel imported = MustImport(*model, Bound("shape", Ints({12})));
   const ir::Function& eval = *imported.forward.module.Find("eval");
