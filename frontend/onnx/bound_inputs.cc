@@ -91,8 +91,7 @@ BoundValues BindValues(const LoadedModel& model, const ImportOptions& options,
     const onnx::ValueInfoProto& input = *model.inputs[static_cast<size_t>(it - inputs.begin())];
     const auto dtype = DTypeFromOnnx(input.type().tensor_type().elem_type());
     if (!input.type().has_tensor_type() || !dtype.has_value()) continue;  // refused as an input
-    Result<ir::HostTensor> value =
-        ValueFor(input, *dtype, options.double_precision, given.value);
+    Result<ir::HostTensor> value = ValueFor(input, *dtype, options.double_precision, given.value);
     if (!value.ok()) {
       error(value.status().message(), {});
       continue;
@@ -106,8 +105,8 @@ BoundValues BindValues(const LoadedModel& model, const ImportOptions& options,
       if (fresh) {
         giver[dim] = name;
       } else if (place->second != extent) {
-        error(fmt::format("'{}' is bound to a value of shape {}, but its dim '{}' is {} by {}", name,
-                          FormatDims(value->type().dims), dim, place->second,
+        error(fmt::format("'{}' is bound to a value of shape {}, but its dim '{}' is {} by {}",
+                          name, FormatDims(value->type().dims), dim, place->second,
                           giver.count(dim) > 0 ? fmt::format("the value of '{}'", giver[dim])
                                                : "model.dims"),
               {});

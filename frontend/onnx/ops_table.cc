@@ -210,13 +210,13 @@ std::vector<OnnxOpVersion> OnnxOpVersions() {
     }
     const std::tuple<std::string, std::string, int> key(target.domain, target.op, target.oldest);
     if (versions.contains(key)) continue;
-    versions[key] = {std::string(target.domain),
-                     std::string(target.op),
-                     target.oldest,
-                     "importer",
-                     target.no_gradient.empty() ? "yes"
-                                                : fmt::format("none: {}", target.no_gradient),
-                     std::string(target.doc)};
+    versions[key] = {
+        std::string(target.domain),
+        std::string(target.op),
+        target.oldest,
+        "importer",
+        target.no_gradient.empty() ? "yes" : fmt::format("none: {}", target.no_gradient),
+        std::string(target.doc)};
   }
   std::vector<OnnxOpVersion> list;
   for (auto& [key, version] : versions) list.push_back(std::move(version));

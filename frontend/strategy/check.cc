@@ -56,11 +56,11 @@ class Checker {
   // What the elements of a tensor have shown of its shape so far.
   struct TensorShape {
     std::vector<size_t> extents;
-    std::optional<size_t> rank;          // known at the first element
+    std::optional<size_t> rank;  // known at the first element
     std::optional<bool> truth_values;
   };
-  Json Tensor(const Setting& setting, const ConfigNode& node, const std::string& path,
-              size_t depth, TensorShape* shape);
+  Json Tensor(const Setting& setting, const ConfigNode& node, const std::string& path, size_t depth,
+              TensorShape* shape);
   // Keys of `node` that are usable; reports odd and duplicate ones. Notes (x-...) are left out.
   std::vector<size_t> UsableKeys(const ConfigNode& node, const std::string& path);
   void CheckApplicable(const ConfigNode& node, const std::vector<size_t>& usable,
@@ -315,8 +315,8 @@ Json Checker::Tensor(const Setting& setting, const ConfigNode& node, const std::
     Json element = Scalar(setting, node, path);
     if (element.is_null()) return element;
     if (shape->extents.size() != depth || shape->rank.value_or(depth) != depth) {
-      Error(node, fmt::format("'{}' is a single value beside lists; expected equally deep lists",
-                              path));
+      Error(node,
+            fmt::format("'{}' is a single value beside lists; expected equally deep lists", path));
       return nullptr;
     }
     shape->rank = depth;
@@ -336,14 +336,14 @@ Json Checker::Tensor(const Setting& setting, const ConfigNode& node, const std::
   }
   if (depth == shape->extents.size()) shape->extents.push_back(node.items.size());
   if (shape->extents[depth] != node.items.size()) {
-    Error(node, fmt::format("'{}' is a list of {}, the one before it of {}; expected equally long ones",
-                            path, node.items.size(), shape->extents[depth]));
+    Error(node,
+          fmt::format("'{}' is a list of {}, the one before it of {}; expected equally long ones",
+                      path, node.items.size(), shape->extents[depth]));
     return nullptr;
   }
   Json out = Json::array();
   for (size_t i = 0; i < node.items.size(); ++i) {
-    out.push_back(
-        Tensor(setting, node.items[i], fmt::format("{}[{}]", path, i), depth + 1, shape));
+    out.push_back(Tensor(setting, node.items[i], fmt::format("{}[{}]", path, i), depth + 1, shape));
     if (out.back().is_null()) return nullptr;
   }
   return out;

@@ -25,9 +25,8 @@ constexpr size_t kBatch = 60;
 std::vector<std::string> Names() {
   std::vector<std::string> names = CaseNames(HYPER_NODE_TESTS);
   if (const char* only = std::getenv("HYPER_NODE_TEST")) {
-    std::erase_if(names, [&](const std::string& name) {
-      return name.find(only) == std::string::npos;
-    });
+    std::erase_if(names,
+                  [&](const std::string& name) { return name.find(only) == std::string::npos; });
   }
   return names;
 }
@@ -67,8 +66,7 @@ TEST_P(NodeTests, PassOrAreRefusedAsListed) {
     ASSERT_TRUE(node_case.ok()) << node_case.status().message();
     cases.push_back(*std::move(node_case));
   }
-  const std::string folder =
-      fmt::format("{}/hyper_onnx_backend_{}", testing::TempDir(), getpid());
+  const std::string folder = fmt::format("{}/hyper_onnx_backend_{}", testing::TempDir(), getpid());
   std::filesystem::create_directories(folder);
   codegen::CompileOptions compile;
   compile.cache_dir = std::string(HYPER_BINARY_DIR) + "/kernel-cache";
@@ -85,10 +83,10 @@ TEST_P(NodeTests, PassOrAreRefusedAsListed) {
     }
     const std::string refusal =
         outcome.verdict == Verdict::kRefused ? outcome.reason + "\t" + outcome.text : "";
-    const std::string work = outcome.verdict != Verdict::kPassed   ? ""
-                             : outcome.work == Work::kNoData       ? "no run-time data"
-                             : outcome.work == Work::kShapeOnly    ? "shapes only"
-                                                                   : "";
+    const std::string work = outcome.verdict != Verdict::kPassed ? ""
+                             : outcome.work == Work::kNoData     ? "no run-time data"
+                             : outcome.work == Work::kShapeOnly  ? "shapes only"
+                                                                 : "";
     if (update) {
       lists.Set(name, refusal, work);
       continue;

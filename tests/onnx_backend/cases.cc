@@ -62,8 +62,7 @@ Result<NodeCase> ReadCase(const std::string& root, const std::string& name) {
   const fs::path data = folder / "test_data_set_0";
   const onnx::GraphProto& graph = model.graph();
   for (int i = 0; i < graph.input_size(); ++i) {
-    onnx::TensorProto tensor =
-        ReadData(data / fmt::format("input_{}.pb", i), graph.input(i));
+    onnx::TensorProto tensor = ReadData(data / fmt::format("input_{}.pb", i), graph.input(i));
     if (tensor.data_type() != 0) node_case.inputs[graph.input(i).name()] = std::move(tensor);
   }
   for (int i = 0; i < graph.output_size(); ++i) {
@@ -74,8 +73,7 @@ Result<NodeCase> ReadCase(const std::string& root, const std::string& name) {
   const std::string plain = PlainName(name);
   node_case.expanded = plain != name;
   onnx::ModelProto twin;
-  const bool has_twin =
-      node_case.expanded && Parse(fs::path(root) / plain / "model.onnx", &twin);
+  const bool has_twin = node_case.expanded && Parse(fs::path(root) / plain / "model.onnx", &twin);
   const onnx::ModelProto& about = has_twin ? twin : model;
   if (about.graph().node_size() > 0) {
     const onnx::NodeProto& node = about.graph().node(about.graph().node_size() - 1);

@@ -23,8 +23,8 @@ struct NodeCase {
   // The op that the case tests: of the node that it is about, "" for the default domain.
   std::string op;
   std::string domain;
-  int since = 0;         // of the op's schema at the opset of the case
-  onnx::NodeProto node;  // that node
+  int since = 0;          // of the op's schema at the opset of the case
+  onnx::NodeProto node;   // that node
   bool expanded = false;  // the op's function body stands in the model instead of its node
 };
 

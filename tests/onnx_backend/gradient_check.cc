@@ -71,8 +71,8 @@ bool Marked(const std::string& domain, const std::string& op, bool input, int i)
   return !input && !known;
 }
 
-// Inputs of the model that the node reads where it can be differentiated; all of them for nodes with
-// bodies, whose captured values count too.
+// Inputs of the model that the node reads where it can be differentiated; all of them for nodes
+// with bodies, whose captured values count too.
 std::set<std::string> WantedInputs(const NodeCase& node_case) {
   std::set<std::string> wanted;
   const auto unmarked = kUnmarked.find(node_case.op);
@@ -222,8 +222,7 @@ class Quotients {
         }
         x = HostTensor::FromVector(DType::kF64, x.type().dims, values);
       }
-      HYPER_ASSIGN_OR_RETURN(const std::vector<HostTensor> results,
-                             ir::Evaluate(loss_, arguments));
+      HYPER_ASSIGN_OR_RETURN(const std::vector<HostTensor> results, ir::Evaluate(loss_, arguments));
       ends[side] = results[0].ElementAsDouble(0);
     }
     return (ends[1] - ends[0]) / (2 * step);
@@ -329,8 +328,8 @@ bool IsDifferentiable(const std::string& domain, const std::string& op) {
 
 GradientResult CheckGradient(const NodeCase& node_case, double fault) {
   Diagnostics loading;
-  const auto model = onnx_frontend::LoadModelProto(node_case.model, node_case.name,
-                                                   node_case.folder, &loading);
+  const auto model =
+      onnx_frontend::LoadModelProto(node_case.model, node_case.name, node_case.folder, &loading);
   if (!model.ok()) return {GradientResult::kNotImported, FirstError(loading, model.status())};
   std::set<std::string> bound;
   std::string message;

@@ -9,8 +9,8 @@
 
 namespace hyper::onnx_backend {
 
-// Whether ONNX marks the op differentiable, in any of its versions, or leaves the mark out where the
-// op clearly is (kUnmarked in gradient_check.cc).
+// Whether ONNX marks the op differentiable, in any of its versions, or leaves the mark out where
+// the op clearly is (kUnmarked in gradient_check.cc).
 bool IsDifferentiable(const std::string& domain, const std::string& op);
 
 struct GradientResult {

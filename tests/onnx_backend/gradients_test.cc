@@ -1,7 +1,7 @@
 // Every node test whose op ONNX marks differentiable, differentiated through the importer in double
-// precision: old opsets from the distribution's ONNX, new ones from 1.22.0. Ops that pass no gradient
-// stand in no_gradient.txt with the reason (HYPER_UPDATE_GOLDEN=1 rewrites it). HYPER_NODE_TEST=TEXT
-// runs only the cases with TEXT in their names.
+// precision: old opsets from the distribution's ONNX, new ones from 1.22.0. Ops that pass no
+// gradient stand in no_gradient.txt with the reason (HYPER_UPDATE_GOLDEN=1 rewrites it).
+// HYPER_NODE_TEST=TEXT runs only the cases with TEXT in their names.
 #include <atomic>
 #include <cstdlib>
 #include <fstream>
@@ -79,8 +79,8 @@ TEST(Gradients, AgreeWithFiniteDifferences) {
   std::map<std::string, int> by_op;
   for (const Checked& c : all) {
     ++counts[c.result.kind];
-    const std::string where = fmt::format("{}/{} ({}-{})", c.folder, c.node_case.name,
-                                          c.node_case.op, c.node_case.since);
+    const std::string where =
+        fmt::format("{}/{} ({}-{})", c.folder, c.node_case.name, c.node_case.op, c.node_case.since);
     if (c.result.kind == GradientResult::kFailed) ADD_FAILURE() << where << ": " << c.result.text;
     if (c.result.kind == GradientResult::kNoGradient) {
       none.insert(fmt::format("{}\t{}", c.node_case.op, c.result.text));

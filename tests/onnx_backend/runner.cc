@@ -48,8 +48,8 @@ bool Contains(const std::string& text, std::string_view part) {
 
 std::string ReasonOf(const std::string& text, const NodeCase& node_case) {
   static const std::set<std::string> kRandom = {"RandomUniform", "RandomUniformLike",
-                                                "RandomNormal", "RandomNormalLike", "Multinomial",
-                                                "Bernoulli"};
+                                                "RandomNormal",  "RandomNormalLike",
+                                                "Multinomial",   "Bernoulli"};
   if (Contains(text, "string")) return "strings";
   if (Contains(text, "sequences, maps and optionals") || Contains(text, "not a tensor")) {
     return "sequences and optionals";
@@ -121,8 +121,8 @@ Result<strategy::Strategy> StrategyWith(const NodeCase& node_case,
 void Plan(Job* job, const tools::CompileJobOptions& options, const codegen::MarchInfo& march) {
   const NodeCase& node_case = *job->node_case;
   Diagnostics loading;
-  const auto model = onnx_frontend::LoadModelProto(node_case.model, node_case.name,
-                                                   node_case.folder, &loading);
+  const auto model =
+      onnx_frontend::LoadModelProto(node_case.model, node_case.name, node_case.folder, &loading);
   if (!model.ok()) return job->Refuse(FirstError(loading, model.status()));
   std::set<std::string> bound;
   std::string message;
@@ -170,8 +170,8 @@ Result<std::string> Execute(const NodeCase& node_case, runtime::Executor* execut
     HYPER_ASSIGN_OR_RETURN(ir::HostTensor value, TensorOf(proto));
     const ir::TensorType type = runtime::TypeOf(slot->place());
     if (value.type() != type) {
-      return fmt::format("the data of input '{}' is {}, its slot {}", name,
-                         value.type().ToString(), type.ToString());
+      return fmt::format("the data of input '{}' is {}, its slot {}", name, value.type().ToString(),
+                         type.ToString());
     }
     executor->WriteOperand(slot->place(), value.bytes());
   }
@@ -206,8 +206,7 @@ Status RunBundle(Job* job, const codegen::CompiledKernels& kernels, const std::s
       tools::CompiledJob compiled,
       tools::FinishJob(*std::move(job->planned), job->symbols, kernels, &diagnostics));
   HYPER_RETURN_IF_ERROR(RealFileSystem()->RemoveAll(path));
-  HYPER_RETURN_IF_ERROR(
-      codegen::WriteBundle(RealFileSystem(), path, std::move(compiled.content)));
+  HYPER_RETURN_IF_ERROR(codegen::WriteBundle(RealFileSystem(), path, std::move(compiled.content)));
   HYPER_ASSIGN_OR_RETURN(const auto bundle, codegen::BundleReader::Open(RealFileSystem(), path));
   runtime::ExecutorOptions options;
   options.threads = kThreads;
@@ -236,9 +235,12 @@ Status RunBundle(Job* job, const codegen::CompiledKernels& kernels, const std::s
 
 const std::vector<std::string>& Reasons() {
   static const std::vector<std::string> reasons = {
-      "strings", "sequences and optionals",
+      "strings",
+      "sequences and optionals",
       "element types below a byte, 8-bit floats, complex numbers",
-      "opsets before 7", "shapes or branches that depend on data", "random numbers without a reference"};
+      "opsets before 7",
+      "shapes or branches that depend on data",
+      "random numbers without a reference"};
   return reasons;
 }
 

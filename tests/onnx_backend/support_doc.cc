@@ -89,9 +89,9 @@ std::string SupportMarkdown(const std::string& node_tests) {
     out += fmt::format("| {} | {} |\n", count, reason);
   }
   out += fmt::format(
-      "\n{} of the passing ones read no data at run time ({}): the case has none, all of it "
-      "decides\nshapes, or the operator asks for shapes alone.\n\n",
-      lists.not_executed.size(), "`tests/onnx_backend/not_executed.txt`");
+      "\n{} of the passing ones read no data at run time (`tests/onnx_backend/not_executed.txt`): "
+      "the case has\nnone, all of it decides shapes, or the operator asks for shapes alone.\n\n",
+      lists.not_executed.size());
   out +=
       "`since`: versions of the operator. `forward`: an importer of its own, the body that the "
       "ONNX library\ngives for the operator (`function`), the branch that is taken (`branch`), or "
@@ -109,8 +109,8 @@ std::string SupportMarkdown(const std::string& node_tests) {
     row.versions.push_back(std::to_string(version.since));
     const auto found = tests.find({version.domain, version.op, version.since});
     if (found == tests.end()) continue;
-    row.tests.push_back(fmt::format("{}: {}/{}", version.since, found->second.passed,
-                                    found->second.cases));
+    row.tests.push_back(
+        fmt::format("{}: {}/{}", version.since, found->second.passed, found->second.cases));
     for (const auto& [reason, count] : found->second.refused) row.refused[reason] += count;
   }
   for (const Row& row : rows) out += RowText(row);

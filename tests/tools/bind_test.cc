@@ -89,8 +89,7 @@ TEST(Bind, UnboundSaysWhatToBind) {
 }
 
 TEST(Bind, RunsForwardWithNumbersAndWithAFile) {
-  WriteBytes(Scratch("data/x.npy"),
-             Npy("<f4", "2, 3, 1", Bytes<float>({1, 1, 1, 2, 2, 2})));
+  WriteBytes(Scratch("data/x.npy"), Npy("<f4", "2, 3, 1", Bytes<float>({1, 1, 1, 2, 2, 2})));
   WriteBytes(Scratch("values/shape.npy"), Npy("<i4", "2,", Bytes<int32_t>({2, 3})));
   const std::string data = "data: {kind: npy, path: " + Scratch("data") + ", inputs: {x: x.npy}}\n";
   for (const std::string value : {"[2, 3]", "[2, -1]", "values/shape.npy"}) {
@@ -113,8 +112,11 @@ TEST(Bind, Trains) {
       "train.yaml",
       "version: 1\nmodel: {bind: {shape: [2, 3]}}\n"
       "train:\n  loss: {kind: mse, prediction: y, target: t}\n  optimizer: {kind: sgd, lr: 0.1}\n"
-      "data: {kind: npy, path: " + Scratch("train") + ", inputs: {x: x.npy, t: t.npy}}\n"
-      "run: {steps: 2, dir: " + Scratch("run") + "}\n");
+      "data: {kind: npy, path: " +
+          Scratch("train") +
+          ", inputs: {x: x.npy, t: t.npy}}\n"
+          "run: {steps: 2, dir: " +
+          Scratch("run") + "}\n");
   const CliRun compile = Compiled(strategy, "train.bundle");
   ASSERT_EQ(compile.exit_code, 0) << compile.err;
   const CliRun run = Hyperrun({Scratch("train.bundle")});
@@ -135,15 +137,17 @@ TEST(Bind, MistakesPointAtTheStrategy) {
            Mistake{"{shape: 0.5}", "", ":2:23: error: ", "is bound to f64[]"},
            Mistake{"{shape: no.npy}", "", ":2:23: error: ", "no.npy"},
            Mistake{"{w: 1}", "", ":2:19: error: ", "'w' has a value in the model"},
-           Mistake{"{shape: [2, 3]}", data, ":3:52: error: ",
-                   "input 'shape' is bound to a value by model.bind, so data.inputs cannot feed it"},
+           Mistake{
+               "{shape: [2, 3]}", data, ":3:52: error: ",
+               "input 'shape' is bound to a value by model.bind, so data.inputs cannot feed it"},
        }) {
     const std::string strategy =
         Written("mistake.yaml", "version: 1\nmodel: {bind: " + m.bind + "}\n" + m.rest);
     for (const CliRun& run :
          {Compiled(strategy, "mistake.bundle"), Hyperc({"check", strategy, "--model", Model()})}) {
       EXPECT_EQ(run.exit_code, 1) << m.bind;
-      EXPECT_THAT(run.err, AllOf(HasSubstr("mistake.yaml" + m.place), HasSubstr(m.message))) << m.bind;
+      EXPECT_THAT(run.err, AllOf(HasSubstr("mistake.yaml" + m.place), HasSubstr(m.message)))
+          << m.bind;
     }
   }
 }

@@ -40,7 +40,8 @@ std::map<std::string, onnx_frontend::BoundInput> BoundInputsOf(const strategy::S
     if (value.ok()) {
       inputs[name] = {*std::move(value), location};
     } else {
-      diagnostics->Error(location, fmt::format("model.bind.{}: {}", name, value.status().message()));
+      diagnostics->Error(location,
+                         fmt::format("model.bind.{}: {}", name, value.status().message()));
     }
   }
   return inputs;

@@ -450,9 +450,8 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
   codegen::CompileOptions kernel_options = options.kernels;
   kernel_options.march = planned.march.march;
   std::vector<std::vector<std::string>> symbols;
-  HYPER_ASSIGN_OR_RETURN(
-      codegen::CompiledKernels kernels,
-      codegen::CompileCpuKernels(planned.placed, kernel_options, &symbols));
+  HYPER_ASSIGN_OR_RETURN(codegen::CompiledKernels kernels,
+                         codegen::CompileCpuKernels(planned.placed, kernel_options, &symbols));
   if (!kernels.cache_note.empty()) diagnostics->Note({}, kernels.cache_note);
   return FinishJob(std::move(planned), symbols, std::move(kernels), diagnostics);
 }

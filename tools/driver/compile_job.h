@@ -38,8 +38,8 @@ struct CompiledJob {
   std::map<std::string, std::string> reasons;  // tensor -> why it is trained or not
 };
 
-// Strategy -> what the importer needs to know. Files of model.bind that cannot be read are errors in
-// `diagnostics`; their inputs stay unbound.
+// Strategy -> what the importer needs to know. Files of model.bind that cannot be read are errors
+// in `diagnostics`; their inputs stay unbound.
 onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy,
                                              Diagnostics* diagnostics);
 
@@ -67,8 +67,8 @@ struct PlannedJob {
 Result<PlannedJob> PlanJob(const onnx_frontend::LoadedModel& model,
                            const strategy::Strategy& strategy, const CompileJobOptions& options,
                            const codegen::MarchInfo& march, Diagnostics* diagnostics);
-// `symbols`: the kernels' names as KernelCollection::Add gave them; the object of `kernels` may hold
-// more than those.
+// `symbols`: the kernels' names as KernelCollection::Add gave them; the object of `kernels` may
+// hold more than those.
 Result<CompiledJob> FinishJob(PlannedJob planned,
                               const std::vector<std::vector<std::string>>& symbols,
                               codegen::CompiledKernels kernels, Diagnostics* diagnostics);

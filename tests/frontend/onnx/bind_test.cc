@@ -62,9 +62,9 @@ TEST(Bind, ValuesTakeTheInputsElementType) {
   options.bind["k"] = {Ints({1, -2}), {}};
   options.bind["h"] = {ir::HostTensor::FromVector<double>(ir::DType::kF64, {}, {0.5}), {}};
   options.bind["c"] = {ir::HostTensor::FromVector<uint8_t>(ir::DType::kBool, {}, {1}), {}};
-  const auto results = Evaluated(
-      MustImport(*model, options), "eval",
-      {{"x", ir::HostTensor::FromVector<float>(ir::DType::kF32, {2}, {1, 2})}});
+  const auto results =
+      Evaluated(MustImport(*model, options), "eval",
+                {{"x", ir::HostTensor::FromVector<float>(ir::DType::kF32, {2}, {1, 2})}});
   ASSERT_EQ(results.size(), 4u);
   EXPECT_EQ(results[0].ElementAsDouble(1), 6);
   EXPECT_EQ(results[1].ElementAsInt(1), -2);
@@ -73,16 +73,16 @@ TEST(Bind, ValuesTakeTheInputsElementType) {
   // In double precision nothing is rounded on the way.
   options.double_precision = true;
   options.bind["s"] = {ir::HostTensor::FromVector<double>(ir::DType::kF64, {}, {0.1}), {}};
-  const auto exact = Evaluated(
-      MustImport(*model, options), "eval",
-      {{"x", ir::HostTensor::FromVector<double>(ir::DType::kF64, {2}, {1, 1})}});
+  const auto exact =
+      Evaluated(MustImport(*model, options), "eval",
+                {{"x", ir::HostTensor::FromVector<double>(ir::DType::kF64, {2}, {1, 1})}});
   EXPECT_EQ(exact[0].ElementAsDouble(0), 0.1);
 }
 
 TEST(Bind, ShapesOfValuesBindDims) {
-  const auto model = MustLoad(GraphModel(
-      "g (float[N, 6] x, int64[R] shape, float[R] z) => (float[a] y, float[R] u) {"
-      " y = Reshape(x, shape) u = Relu(z) }"));
+  const auto model = MustLoad(
+      GraphModel("g (float[N, 6] x, int64[R] shape, float[R] z) => (float[a] y, float[R] u) {"
+                 " y = Reshape(x, shape) u = Relu(z) }"));
   const ImportedModel imported = MustImport(*model, Bound("shape", Ints({12})));
   const ir::Function& eval = *imported.forward.module.Find("eval");
   EXPECT_THAT(eval.type(eval.results()[1].value).dims, ElementsAre(1));
