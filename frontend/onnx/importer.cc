@@ -40,6 +40,7 @@ const ImportTable& ImportTargets() {
     RegisterDataMovementImporters(*t);
     RegisterIndexingImporters(*t);
     RegisterLossImporters(*t);
+    RegisterTrainingImporters(*t);
     return t;
   }();
   return *table;

@@ -65,6 +65,7 @@ void RegisterShapeImporters(ImportTable& table);
 void RegisterDataMovementImporters(ImportTable& table);
 void RegisterIndexingImporters(ImportTable& table);
 void RegisterLossImporters(ImportTable& table);
+void RegisterTrainingImporters(ImportTable& table);
 
 // Raised by importers, caught by the driver, which adds the node's name. Never leaves the library.
 class ImportError : public std::exception {

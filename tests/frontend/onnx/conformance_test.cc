@@ -33,6 +33,10 @@ const std::set<std::string> kRandomCases = {
 // differences up to 1e-8 of the largest element are of that kind.
 const std::set<std::string> kRoundedCases = {"test_dft_inverse", "test_dft_inverse_opset19"};
 
+// Wrong in the distribution's ONNX: computed with an epsilon of 0.01 that the node lacks (ONNX 1.22.0
+// has it).
+const std::set<std::string> kWrongCases = {"old/test_adam_multiple"};
+
 struct Outcome {
   enum Kind { kPassed, kUnsupported, kFailed } kind = kPassed;
   std::string text;
@@ -234,6 +238,7 @@ TEST(OnnxConformance, NodeTests) {
     for (const fs::path& folder : folders) {
       const std::string name = folder.filename().string();
       if (only != nullptr && name.find(only) == std::string::npos) continue;
+      if (kWrongCases.count(label + "/" + name) > 0) continue;
       if (kRandomCases.count(name) > 0) {
         ++random;
         continue;

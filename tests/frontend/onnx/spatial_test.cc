@@ -22,7 +22,7 @@ ir::HostTensor Counting(ir::Dims dims, float first = 0) {
   return ir::HostTensor::FromVector(ir::DType::kF32, std::move(dims), values);
 }
 
-ir::HostTensor Run(const std::string& graph, int opset,
+ir::HostTensor RunGraph(const std::string& graph, int opset,
                    const std::map<std::string, ir::HostTensor>& inputs) {
   const auto model = MustLoad(GraphModel(graph, opset));
   const auto results = Evaluated(MustImport(*model, {}), "eval", inputs);
@@ -40,7 +40,7 @@ std::vector<double> Values(const ir::HostTensor& t) {
 
 // tvm, onnx: SAME padding must count the dilated kernel.
 TEST(Windows, SamePaddingCountsTheDilatedKernel) {
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[1,1,22,27] x, float[1,1,3,3] w) => (float[a,b,c,d] y) { y = Conv <auto_pad = "
       "\"SAME_UPPER\", dilations = [2,2]> (x, w) }",
       17, {{"x", Ones({1, 1, 22, 27})}, {"w", Ones({1, 1, 3, 3})}});
@@ -53,7 +53,7 @@ TEST(Windows, SamePaddingCountsTheDilatedKernel) {
 std::vector<float> OneHotTransposed(int opset, const std::string& attributes, ir::Dims* dims) {
   std::vector<float> x(9, 0);
   x[0] = 1;
-  const auto y = Run("g (float[1,1,3,3] x, float[1,1,3,3] w) => (float[a,b,c,d] y) { y = "
+  const auto y = RunGraph("g (float[1,1,3,3] x, float[1,1,3,3] w) => (float[a,b,c,d] y) { y = "
                      "ConvTranspose <strides = [2,2], " +
                          attributes + "> (x, w) }",
                      opset,
@@ -92,7 +92,7 @@ TEST(Windows, OutputShapeDecidesThePads) {
 }
 
 TEST(Windows, PoolsOfCeilModeIgnoreWhatLiesOutside) {
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[1,1,4] x) => (float[a,b,c] y) { y = AveragePool <kernel_shape = [3], strides = "
       "[2], pads = [1,0], ceil_mode = 1, count_include_pad = 1> (x) }",
       22, {{"x", Counting({1, 1, 4}, 1)}});
@@ -103,7 +103,7 @@ TEST(Windows, PoolsOfCeilModeIgnoreWhatLiesOutside) {
 // onnx: one output element.
 TEST(Resampling, OneElementReadsTheFirst) {
   for (const char* mode : {"pytorch_half_pixel", "align_corners"}) {
-    const auto y = Run(std::string("g (float[1,1,1,10] x) => (float[a,b,c,d] y) <int64[4] s = "
+    const auto y = RunGraph(std::string("g (float[1,1,1,10] x) => (float[a,b,c,d] y) <int64[4] s = "
                                    "{1,1,1,1}> { y = Resize <mode = \"linear\", "
                                    "coordinate_transformation_mode = \"") +
                            mode + "\"> (x, , , s) }",
@@ -113,12 +113,12 @@ TEST(Resampling, OneElementReadsTheFirst) {
 }
 
 TEST(Resampling, DoublingByHand) {
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[1,1,4] x) => (float[a,b,c] y) <float[3] s = {1,1,2}> { y = Resize <mode = "
       "\"linear\"> (x, , s) }",
       18, {{"x", Counting({1, 1, 4})}});
   EXPECT_THAT(Values(y), ElementsAre(0, 0.25, 0.75, 1.25, 1.75, 2.25, 2.75, 3));
-  const auto nearest = Run(
+  const auto nearest = RunGraph(
       "g (float[1,1,2,2] x) => (float[a,b,c,d] y) <float[4] s = {1,1,2,3}> { y = Resize (x, , s) }",
       18, {{"x", Counting({1, 1, 2, 2})}});
   EXPECT_THAT(Values(nearest), ElementsAre(0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 2,
@@ -126,13 +126,13 @@ TEST(Resampling, DoublingByHand) {
 }
 
 TEST(Resampling, HalfTypesAndIntegers) {
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (uint8[1,1,3] x) => (uint8[a,b,c] y) <float[3] s = {1,1,2}> { y = Resize <mode = "
       "\"linear\", coordinate_transformation_mode = \"asymmetric\"> (x, , s) }",
       18,
       {{"x", ir::HostTensor::FromVector<uint8_t>(ir::DType::kU8, {1, 1, 3}, {10, 21, 250})}});
   EXPECT_THAT(Values(y), ElementsAre(10, 15, 21, 135, 250, 250));
-  const auto half = Run(
+  const auto half = RunGraph(
       "g (float[1,1,3] x) => (float16[a,b,c] y) <float[3] s = {1,1,2}> { h = Cast <to = 10> (x) y "
       "= Resize <mode = \"linear\", coordinate_transformation_mode = \"asymmetric\"> (h, , s) }",
       18, {{"x", Counting({1, 1, 3})}});
@@ -148,17 +148,17 @@ TEST(Resampling, ReflectsAtTheRightPlace) {
       ir::HostTensor::FromVector<float>(ir::DType::kF32, {1, 1, 1, 2}, {-3.0F, 0.0F});
   const auto x = Counting({1, 1, 1, 2});
   // ((-3 + 1) * 2 - 1) / 2 = -2.5, half to even -2: mirrored at -0.5 it is 1.
-  EXPECT_THAT(Values(Run(std::string(graph) + "0> (x, grid) }", 16, {{"x", x}, {"grid", grid}})),
+  EXPECT_THAT(Values(RunGraph(std::string(graph) + "0> (x, grid) }", 16, {{"x", x}, {"grid", grid}})),
               ElementsAre(1));
   // (-3 + 1) / 2 = -1: mirrored at 0 it is 1.
-  EXPECT_THAT(Values(Run(std::string(graph) + "1> (x, grid) }", 16, {{"x", x}, {"grid", grid}})),
+  EXPECT_THAT(Values(RunGraph(std::string(graph) + "1> (x, grid) }", 16, {{"x", x}, {"grid", grid}})),
               ElementsAre(1));
 }
 
 TEST(Resampling, NaNCoordinatesGiveNaN) {
   const auto grid =
       ir::HostTensor::FromVector<float>(ir::DType::kF32, {1, 1, 1, 2}, {std::nanf(""), 1e30F});
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[1,1,2,2] x, float[1,1,1,2] grid) => (float[a,b,c,d] y) { y = GridSample "
       "<padding_mode = \"border\"> (x, grid) }",
       16, {{"x", Ones({1, 1, 2, 2})}, {"grid", grid}});
@@ -168,7 +168,7 @@ TEST(Resampling, NaNCoordinatesGiveNaN) {
 TEST(Quantization, RoundsToEvenAndSaturates) {
   const auto x = ir::HostTensor::FromVector<float>(ir::DType::kF32, {2, 3},
                                                    {0.5F, 1.5F, -1000.0F, 2.5F, 1000.0F, -3.0F});
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[2,3] x) => (int8[a,b] y) <float[3] s = {1, 1, 2}, int8[3] z = {1, 0, -1}> { y = "
       "QuantizeLinear <axis = -1> (x, s, z) }",
       13, {{"x", x}});
@@ -177,7 +177,7 @@ TEST(Quantization, RoundsToEvenAndSaturates) {
 
 TEST(Quantization, BlocksMayEndShort) {
   const auto x = Counting({1, 5}, 1);
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[1,5] x) => (uint16[a,b] y) <float[1,3] s = {1, 0.5, 0.25}> { y = QuantizeLinear "
       "<axis = 1, block_size = 2, output_dtype = 4> (x, s) }",
       23, {{"x", x}});
@@ -199,11 +199,11 @@ TEST(Quantization, IntegerProductsAreExact) {
   const auto right = ir::HostTensor::FromVector(
       ir::DType::kU8, {k, 1}, std::vector<uint8_t>(static_cast<size_t>(k), 1));
   const std::string dims = std::to_string(k);
-  const auto y = Run("g (uint8[1," + dims + "] x, uint8[" + dims +
+  const auto y = RunGraph("g (uint8[1," + dims + "] x, uint8[" + dims +
                          ",1] w) => (int32[a,b] y) { y = MatMulInteger (x, w) }",
                      17, {{"x", left}, {"w", right}});
   EXPECT_THAT(Values(y), ElementsAre(255.0 * 70000 - 1));
-  const auto conv = Run("g (uint8[1,1," + dims + "] x, uint8[1,1," + dims +
+  const auto conv = RunGraph("g (uint8[1,1," + dims + "] x, uint8[1,1," + dims +
                             "] w) => (int32[a,b,c] y) { y = ConvInteger (x, w) }",
                         17,
                         {{"x", ir::HostTensor::FromVector(ir::DType::kU8, {1, 1, k}, a)},
@@ -215,7 +215,7 @@ TEST(Quantization, IntegerProductsAreExact) {
 
 TEST(Regions, SampleCountsFollowKnownRegions) {
   // A constant image gives that constant, whatever the number of samples.
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[1,1,8,8] x) => (float[a,b,c,d] y) <int64[2] at = {0,0}> { r = Constant <value = "
       "float[2,4] {0,0,7,7,2,2,3,3}> () y = RoiAlign <output_height = 2, output_width = 2> (x, r, "
       "at) }",
@@ -231,7 +231,7 @@ TEST(Regions, SampleCountsFollowKnownRegions) {
 }
 
 TEST(Signals, TransformsOfPrimeLengthInvertEachOther) {
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[1,7,1] x) => (float[a,b,c] y) { f = DFT <onesided = 1> (x) n = Constant "
       "<value_int = 7> () y = DFT <onesided = 1, inverse = 1> (f, n) }",
       20, {{"x", Counting({1, 7, 1}, 1)}});
@@ -245,7 +245,7 @@ TEST(Pads, NegativeOnesCropBeforeTheImageIsMirrored) {
                                                 18)),
                            {}),
               HasSubstr("must be smaller than dim 0 (1)"));
-  const auto y = Run(
+  const auto y = RunGraph(
       "g (float[2,4] x) => (float[a,b] y) <int64[2] p = {-1, 2}, float v = {0.0}, int64[1] axes = "
       "{-1}> { y = Pad <mode = \"reflect\"> (x, p, v, axes) }",
       18, {{"x", Counting({2, 4})}});
