@@ -155,8 +155,8 @@ void Col2Im(NodeContext& c) {
   const Dims x = c.Shape(0);
   const size_t n = image.size();
   if (n == 0 || block.size() != n || x.size() != 3) {
-    Fail(fmt::format("input {}, image {} and block {} do not fit", FormatDims(x),
-                     FormatDims(image), FormatDims(block)));
+    Fail(fmt::format("input {}, image {} and block {} do not fit", FormatDims(x), FormatDims(image),
+                     FormatDims(block)));
   }
   const Window w = ReadWindow(c, block);
   CheckDims(image);
@@ -182,11 +182,10 @@ void Col2Im(NodeContext& c) {
     limits[2] = tap + 1;
     Dims dims = lifted;
     dims.erase(dims.begin() + 2);
-    const ValueId part = c.Reshape(c.Add1("slice", {columns},
-                                          {{"starts", starts},
-                                           {"limits", limits},
-                                           {"strides", Dims(lifted.size(), 1)}}),
-                                   dims);
+    const ValueId part = c.Reshape(
+        c.Add1("slice", {columns},
+               {{"starts", starts}, {"limits", limits}, {"strides", Dims(lifted.size(), 1)}}),
+        dims);
     Dims low(dims.size(), 0);
     Dims high(dims.size(), 0);
     Dims interior(dims.size(), 0);

@@ -118,8 +118,7 @@ void QuantizeLinear(NodeContext& c) {
   std::vector<Tensor> operands = {c.Operand(0), Spread(c, 1, x, axis, block)};
   if (shifted) operands.push_back(Spread(c, 2, x, axis, block));
   c.Out(0, c.MapTensors(operands, [&](ExprBuilder& e, Args a) {
-    const int quotient =
-        e.Binary(ScalarOp::kDiv, e.Cast(division, a[0]), e.Cast(division, a[1]));
+    const int quotient = e.Binary(ScalarOp::kDiv, e.Cast(division, a[0]), e.Cast(division, a[1]));
     const DType wide = Wide(division);
     return Saturate(e, e.Cast(wide, quotient), wide, shifted ? a[2] : -1, out);
   }));
@@ -142,8 +141,7 @@ void DequantizeLinear(NodeContext& c) {
     int value = e.Cast(DType::kI32, a[0]);
     if (shifted) value = e.Binary(ScalarOp::kSub, value, e.Cast(DType::kI32, a[2]));
     const DType wide = Wide(scale);
-    return e.Cast(
-        out, e.Binary(ScalarOp::kMul, e.Cast(wide, value), e.Cast(wide, a[1])));
+    return e.Cast(out, e.Binary(ScalarOp::kMul, e.Cast(wide, value), e.Cast(wide, a[1])));
   }));
 }
 
@@ -178,8 +176,8 @@ ValueId MatMul(NodeContext& c, ValueId a, ValueId b) {
   if (da[na + 1] != db[nb]) {
     Fail(fmt::format("cannot multiply {} by {}", FormatDims(da), FormatDims(db)));
   }
-  const Dims batch = OrFail(ir::BroadcastDims(Dims(da.begin(), da.end() - 2),
-                                              Dims(db.begin(), db.end() - 2)));
+  const Dims batch =
+      OrFail(ir::BroadcastDims(Dims(da.begin(), da.end() - 2), Dims(db.begin(), db.end() - 2)));
   if (batch.size() > 20) Unsupported("more than 20 batch dims");
   Dims full_a = batch;
   full_a.insert(full_a.end(), da.end() - 2, da.end());
@@ -187,10 +185,9 @@ ValueId MatMul(NodeContext& c, ValueId a, ValueId b) {
   full_b.insert(full_b.end(), db.end() - 2, db.end());
   std::string letters;
   for (size_t i = 0; i < batch.size(); ++i) letters += static_cast<char>('a' + i);
-  const ValueId product =
-      c.Add1("dot",
-             {c.BroadcastTo(c.Reshape(a, da), full_a), c.BroadcastTo(c.Reshape(b, db), full_b)},
-             {{"spec", letters + "xy," + letters + "yz->" + letters + "xz"}});
+  const ValueId product = c.Add1(
+      "dot", {c.BroadcastTo(c.Reshape(a, da), full_a), c.BroadcastTo(c.Reshape(b, db), full_b)},
+      {{"spec", letters + "xy," + letters + "yz->" + letters + "xz"}});
   Dims out = batch;
   if (!row) out.push_back(da[na]);
   if (!column) out.push_back(db[nb + 1]);
@@ -215,8 +212,7 @@ ValueId Requantize(NodeContext& c, ValueId acc, const Tensor& scale_x, const Ten
   const DType wide = Wide(scale_x.type.dtype);
   return c.MapTensors(
       {Computed(c, acc), scale_x, scale_w, scale_y, zero}, [&](ExprBuilder& e, Args a) {
-        const int product =
-            e.Binary(ScalarOp::kMul, e.Cast(wide, a[1]), e.Cast(wide, a[2]));
+        const int product = e.Binary(ScalarOp::kMul, e.Cast(wide, a[1]), e.Cast(wide, a[2]));
         const int factor = e.Binary(ScalarOp::kDiv, product, e.Cast(wide, a[3]));
         const int y = e.Binary(ScalarOp::kMul, e.Cast(wide, a[0]), factor);
         return Saturate(e, y, wide, a[4], zero.type.dtype);
@@ -248,21 +244,17 @@ ValueId ExactConv(NodeContext& c, int x, int x_zero, int w, int w_zero) {
                 ConvAttributes(window, c.Int("group", 1)));
 }
 
-void ConvInteger(NodeContext& c) {
-  c.Out(0, c.b().Cast(DType::kI32, ExactConv(c, 0, 2, 1, 3)));
-}
+void ConvInteger(NodeContext& c) { c.Out(0, c.b().Cast(DType::kI32, ExactConv(c, 0, 2, 1, 3))); }
 
 void QLinearConv(NodeContext& c) {
   ValueId acc = ExactConv(c, 0, 2, 3, 5);
   const int rank = c.Type(0).rank();
   if (c.Has(8)) {
-    acc = c.MapTensors({Computed(c, acc), PerChannel(c, 8, rank, 1)},
-                       [&](ExprBuilder& e, Args a) {
-                         return e.Binary(ScalarOp::kAdd, a[0], e.Cast(DType::kF64, a[1]));
-                       });
+    acc = c.MapTensors({Computed(c, acc), PerChannel(c, 8, rank, 1)}, [&](ExprBuilder& e, Args a) {
+      return e.Binary(ScalarOp::kAdd, a[0], e.Cast(DType::kF64, a[1]));
+    });
   }
-  c.Out(0, Requantize(c, acc, c.Operand(1), PerChannel(c, 4, rank, 1), c.Operand(6),
-                      c.Operand(7)));
+  c.Out(0, Requantize(c, acc, c.Operand(1), PerChannel(c, 4, rank, 1), c.Operand(6), c.Operand(7)));
 }
 
 }  // namespace
@@ -276,17 +268,20 @@ void RegisterQuantizationImporters(ImportTable& t) {
          {},
          {},
          kNoGradient});
-  t.Add({"DequantizeLinear",
-         10,
-         25,
-         DequantizeLinear,
+  t.Add({"DequantizeLinear", 10, 25, DequantizeLinear,
          "map; per tensor, axis or block, with a gradient to the scale; 8-bit floats and types "
          "below 8 bits are refused"});
   t.Add({"MatMulInteger", 10, 10, MatMulInteger, "map and dot in i32", {}, {}, kNoGradient});
   t.Add({"QLinearMatMul", 10, 21, QLinearMatMul, "map, dot in i32 and map", {}, {}, kNoGradient});
   t.Add({"ConvInteger", 10, 10, ConvInteger, "map, conv in f64 (exact)", {}, {}, kNoGradient});
-  t.Add(
-      {"QLinearConv", 10, 10, QLinearConv, "map, conv in f64 (exact) and map", {}, {}, kNoGradient});
+  t.Add({"QLinearConv",
+         10,
+         10,
+         QLinearConv,
+         "map, conv in f64 (exact) and map",
+         {},
+         {},
+         kNoGradient});
 }
 
 }  // namespace hyper::onnx_frontend

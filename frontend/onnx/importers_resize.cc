@@ -126,8 +126,7 @@ ValueId WeightedSum(NodeContext& c, const std::vector<ValueId>& values,
   return c.MapValues(operands, [&](ExprBuilder& e, Args x) {
     int sum = -1;
     for (size_t k = 0; k < values.size(); ++k) {
-      const int weight =
-          weights.empty() ? e.Constant(wide, numbers[k]) : x[values.size() + k];
+      const int weight = weights.empty() ? e.Constant(wide, numbers[k]) : x[values.size() + k];
       const int term = e.Binary(ScalarOp::kMul, e.Cast(wide, x[k]), weight);
       sum = sum < 0 ? term : e.Binary(ScalarOp::kAdd, sum, term);
     }
@@ -183,10 +182,9 @@ ValueId Phases(NodeContext& c, ValueId x, const Axis& a, const std::vector<Taps>
       Dims limits = dims;
       starts[at] = low + t.index;
       limits[at] = starts[at] + a.in;
-      values.push_back(c.Add1("slice", {padded},
-                              {{"starts", starts},
-                               {"limits", limits},
-                               {"strides", Dims(dims.size(), 1)}}));
+      values.push_back(
+          c.Add1("slice", {padded},
+                 {{"starts", starts}, {"limits", limits}, {"strides", Dims(dims.size(), 1)}}));
       weights.push_back(t.weight);
     }
     phases.push_back(c.Reshape(WeightedSum(c, values, {}, weights), lifted));
@@ -213,8 +211,7 @@ ValueId Gathers(NodeContext& c, ValueId x, const Axis& a, const std::vector<Taps
       weight.push_back(k < t.size() ? t[k].weight : 0);
     }
     values.push_back(
-        c.Add1("gather",
-               {x, c.b().Constant(HostTensor::FromVector(DType::kI64, {a.out}, indices))},
+        c.Add1("gather", {x, c.b().Constant(HostTensor::FromVector(DType::kI64, {a.out}, indices))},
                {{"axis", int64_t{a.axis}}}));
     const ValueId w =
         c.b().Cast(half ? DType::kF32 : dtype,
@@ -383,8 +380,7 @@ void Resize(NodeContext& c) {
   }
   Settings s;
   s.mode = c.String("mode", "nearest");
-  s.coordinates =
-      v10 ? "asymmetric" : c.String("coordinate_transformation_mode", "half_pixel");
+  s.coordinates = v10 ? "asymmetric" : c.String("coordinate_transformation_mode", "half_pixel");
   s.nearest = v10 ? "floor" : c.String("nearest_mode", "round_prefer_floor");
   s.coefficient = c.Float("cubic_coeff_a", -0.75);
   s.extrapolation = c.Float("extrapolation_value", 0);

@@ -22,8 +22,7 @@ ValueId Rows(NodeContext& c, ValueId x, int64_t groups) {
   const int64_t spatial = ir::ElementCount(std::span(dims).subspan(2));
   const int64_t channels = dims[1] / groups;
   const ValueId split = c.Reshape(x, {dims[0], groups, channels, spatial});
-  return c.Reshape(c.b().Transpose(split, {0, 1, 3, 2}),
-                   {dims[0] * groups * spatial, channels});
+  return c.Reshape(c.b().Transpose(split, {0, 1, 3, 2}), {dims[0] * groups * spatial, channels});
 }
 
 void RequireExtents(const Dims& extents) {
@@ -78,16 +77,14 @@ void GridSample(NodeContext& c) {
                         e.Constant(real, length - 1));
       }
       const int scaled = e.Binary(ScalarOp::kMul, from_zero, e.Constant(real, length));
-      return e.Binary(ScalarOp::kMul, e.Binary(ScalarOp::kSub, scaled, e.Constant(real, 1)),
-                      half);
+      return e.Binary(ScalarOp::kMul, e.Binary(ScalarOp::kSub, scaled, e.Constant(real, 1)), half);
     }));
   }
   const int64_t size = ir::ElementCount(extents);
-  const ValueId base = c.MapValues({c.Reshape(Iota(c, {x[0], points}, 0), {all})},
-                                   [&](ExprBuilder& e, Args a) {
-                                     return e.Binary(ScalarOp::kMul, a[0],
-                                                     e.ConstantInt(DType::kI64, size));
-                                   });
+  const ValueId base =
+      c.MapValues({c.Reshape(Iota(c, {x[0], points}, 0), {all})}, [&](ExprBuilder& e, Args a) {
+        return e.Binary(ScalarOp::kMul, a[0], e.ConstantInt(DType::kI64, size));
+      });
   ValueId image = c.In(0);
   const DType dtype = c.Type(0).dtype;
   if (!ir::IsFloat(dtype)) image = c.b().Cast(DType::kF64, image);
@@ -133,36 +130,33 @@ RegionSamples SampleRegion(NodeContext& c, const RegionAxis& axis, const Dims& d
       const int start = end(a[0]);
       int size = e.Binary(ScalarOp::kSub, end(a[1]), start);
       if (!half_pixel) size = e.Binary(ScalarOp::kMax, size, number(1));
-      const int bin =
-          e.Binary(ScalarOp::kDiv, size, number(static_cast<double>(axis.bins)));
+      const int bin = e.Binary(ScalarOp::kDiv, size, number(static_cast<double>(axis.bins)));
       // Samples beyond the number of a region repeat its last one and have no weight.
       const int count = e.Cast(real, a[2]);
       const int i = e.Cast(real, a[3]);
       const int used = e.Binary(ScalarOp::kLt, i, count);
       const int one = number(1);
-      const int nearest = e.Binary(
-          ScalarOp::kMax,
-          e.Binary(ScalarOp::kMin, i, e.Binary(ScalarOp::kSub, count, one)), number(0));
+      const int nearest =
+          e.Binary(ScalarOp::kMax,
+                   e.Binary(ScalarOp::kMin, i, e.Binary(ScalarOp::kSub, count, one)), number(0));
       const int whole = e.Binary(ScalarOp::kMul, e.Cast(real, a[4]), bin);
-      const int part = e.Binary(
-          ScalarOp::kDiv,
-          e.Binary(ScalarOp::kMul, e.Binary(ScalarOp::kAdd, nearest, number(0.5)), bin),
-          e.Binary(ScalarOp::kMax, count, one));
-      const int y =
-          e.Binary(ScalarOp::kAdd, e.Binary(ScalarOp::kAdd, start, whole), part);
+      const int part =
+          e.Binary(ScalarOp::kDiv,
+                   e.Binary(ScalarOp::kMul, e.Binary(ScalarOp::kAdd, nearest, number(0.5)), bin),
+                   e.Binary(ScalarOp::kMax, count, one));
+      const int y = e.Binary(ScalarOp::kAdd, e.Binary(ScalarOp::kAdd, start, whole), part);
       const double extent = static_cast<double>(axis.extent);
       if (!weight) {
-        return e.Binary(ScalarOp::kMax, e.Binary(ScalarOp::kMin, y, number(extent - 1)),
-                        number(0));
+        return e.Binary(ScalarOp::kMax, e.Binary(ScalarOp::kMin, y, number(extent - 1)), number(0));
       }
       const int outside = e.Binary(ScalarOp::kOr, e.Binary(ScalarOp::kLt, y, number(-1)),
                                    e.Binary(ScalarOp::kGt, y, number(extent)));
       const bool average = c.String("mode", "avg") == "avg";
       const int share =
-          average ? e.Select(used,
-                             e.Binary(ScalarOp::kDiv, one, e.Binary(ScalarOp::kMax, count, one)),
-                             number(0))
-                  : e.Select(e.Binary(ScalarOp::kGt, count, number(0)), one, number(0));
+          average
+              ? e.Select(used, e.Binary(ScalarOp::kDiv, one, e.Binary(ScalarOp::kMax, count, one)),
+                         number(0))
+              : e.Select(e.Binary(ScalarOp::kGt, count, number(0)), one, number(0));
       return e.Select(outside, number(0), share);
     });
   };
@@ -195,8 +189,8 @@ void CountSamples(NodeContext& c, RegionAxis* axis, double scale, bool half_pixe
 int64_t Most(const std::vector<double>& samples) {
   return samples.empty()
              ? 1
-             : std::max<int64_t>(1, static_cast<int64_t>(*std::max_element(samples.begin(),
-                                                                           samples.end())));
+             : std::max<int64_t>(
+                   1, static_cast<int64_t>(*std::max_element(samples.begin(), samples.end())));
 }
 
 void RoiAlign(NodeContext& c) {
@@ -210,8 +204,7 @@ void RoiAlign(NodeContext& c) {
   const std::string mode = c.String("mode", "avg");
   if (mode != "avg" && mode != "max") Fail(fmt::format("mode '{}'; avg or max is expected", mode));
   const bool half_pixel =
-      c.since() >= 16 &&
-      c.String("coordinate_transformation_mode", "half_pixel") == "half_pixel";
+      c.since() >= 16 && c.String("coordinate_transformation_mode", "half_pixel") == "half_pixel";
   const double scale = c.Float("spatial_scale", 1);
   RegionAxis vertical{1, x[2], c.Int("output_height", 1), {}};
   RegionAxis horizontal{0, x[3], c.Int("output_width", 1), {}};
@@ -240,8 +233,7 @@ void RoiAlign(NodeContext& c) {
   const int64_t bins = rois[0] * vertical.bins * horizontal.bins;
   const ValueId each = c.Reshape(terms, {4 * dims[0] * dims[1], bins, x[1]});
   ValueId y = c.b().Reduce(mode == "avg" ? "sum" : "max", each, {0});
-  y = c.b().Cast(c.Type(0).dtype,
-                 c.Reshape(y, {rois[0], vertical.bins, horizontal.bins, x[1]}));
+  y = c.b().Cast(c.Type(0).dtype, c.Reshape(y, {rois[0], vertical.bins, horizontal.bins, x[1]}));
   c.Out(0, c.b().Transpose(y, {0, 3, 1, 2}));
 }
 
@@ -256,8 +248,8 @@ void DeformConv(NodeContext& c) {
   const int64_t sets = c.Int("offset_group", 1);
   if (groups < 1 || sets < 1 || x[1] % groups != 0 || x[1] % sets != 0 ||
       weight[1] != x[1] / groups || weight[0] % groups != 0) {
-    Fail(fmt::format("input {}, weights {}, group {} and offset_group {} do not fit",
-                     FormatDims(x), FormatDims(weight), groups, sets));
+    Fail(fmt::format("input {}, weights {}, group {} and offset_group {} do not fit", FormatDims(x),
+                     FormatDims(weight), groups, sets));
   }
   const Dims extents = Spatial(x);
   RequireExtents(extents);
@@ -283,14 +275,14 @@ void DeformConv(NodeContext& c) {
     std::vector<double> fixed;
     for (int64_t t = 0; t < taps; ++t) {
       for (int64_t p = 0; p < positions; ++p) {
-        fixed.push_back(
-            static_cast<double>(p / out_strides[d] % out[d] * w.strides[d] - w.pads_low[d] +
-                                t / tap_strides[d] % w.kernel[d] * w.dilations[d]));
+        fixed.push_back(static_cast<double>(p / out_strides[d] % out[d] * w.strides[d] -
+                                            w.pads_low[d] +
+                                            t / tap_strides[d] % w.kernel[d] * w.dilations[d]));
       }
     }
     const ValueId grid = c.b().Broadcast(
-        c.b().Cast(real, c.b().Constant(
-                             HostTensor::FromVector(DType::kF64, {taps, positions}, fixed))),
+        c.b().Cast(real,
+                   c.b().Constant(HostTensor::FromVector(DType::kF64, {taps, positions}, fixed))),
         dims, {2, 3});
     const int64_t at = static_cast<int64_t>(d);
     const ValueId offset = c.Reshape(SliceDim(c, offsets, 3, at, at + 1), dims);
@@ -303,13 +295,11 @@ void DeformConv(NodeContext& c) {
   if (c.Has(4)) mask = c.b().Cast(real, c.Reshape(c.In(4), {points}));
   const ValueId terms =
       SampleTerms(c, Rows(c, c.In(0), sets), base, coordinates, extents, {}, mask);
-  const ValueId columns =
-      c.Reshape(c.b().Cast(c.Type(0).dtype, c.b().Reduce("sum", terms, {0})),
-                {x[0], sets, taps, positions, x[1] / sets});
+  const ValueId columns = c.Reshape(c.b().Cast(c.Type(0).dtype, c.b().Reduce("sum", terms, {0})),
+                                    {x[0], sets, taps, positions, x[1] / sets});
   const ValueId by_channel = c.Reshape(c.b().Transpose(columns, {0, 1, 4, 2, 3}),
                                        {x[0], groups, x[1] / groups * taps, positions});
-  const ValueId kernel =
-      c.Reshape(c.In(1), {groups, weight[0] / groups, weight[1] * taps});
+  const ValueId kernel = c.Reshape(c.In(1), {groups, weight[0] / groups, weight[1] * taps});
   Dims result = {x[0], weight[0]};
   result.insert(result.end(), out.begin(), out.end());
   const ValueId y = c.Reshape(
@@ -323,10 +313,7 @@ void ImageDecoder(NodeContext&) { Unsupported("the shape of its output depends o
 
 void RegisterSamplingImporters(ImportTable& t) {
   t.Add({"GridSample", 16, 22, GridSample, "maps for the coordinates, gather, map and reduce"});
-  t.Add({"RoiAlign",
-         10,
-         22,
-         RoiAlign,
+  t.Add({"RoiAlign", 10, 22, RoiAlign,
          "maps for the coordinates, gather, map and reduce; sampling_ratio 0 needs known regions"});
   t.Add({"DeformConv", 19, 22, DeformConv, "as GridSample, then dot", {}, {1, 3}});
   t.Add({"ImageDecoder",

@@ -46,14 +46,13 @@ HostTensor MatrixOf(const Transform& t) {
     if (t.half_spectrum && !own_conjugate) factor *= 2;
     for (int64_t k = 0; k < t.outputs; ++k) {
       // The product is reduced first: angles stay small and exact.
-      const double angle =
-          sign * 2 * std::numbers::pi * static_cast<double>(i * k % t.length) / n;
+      const double angle = sign * 2 * std::numbers::pi * static_cast<double>(i * k % t.length) / n;
       const double re = factor * std::cos(angle);
       const double im = factor * std::sin(angle);
       // (a + ib)(re + i im)
       for (int64_t p = 0; p < t.parts_in; ++p) {
-        double* cell = &matrix[static_cast<size_t>((i * t.parts_in + p) * columns +
-                                                   k * t.parts_out)];
+        double* cell =
+            &matrix[static_cast<size_t>((i * t.parts_in + p) * columns + k * t.parts_out)];
         cell[0] = p == 0 ? re : -im;
         if (t.parts_out == 2) cell[1] = p == 0 ? im : re;
       }
@@ -100,8 +99,8 @@ void Dft(NodeContext& c) {
   const Dims dims = c.Shape(0);
   const int rank = static_cast<int>(dims.size());
   if (rank < 2 || (dims.back() != 1 && dims.back() != 2)) {
-    Fail(fmt::format("the input {} must end in a dim of 1 (real) or 2 (complex)",
-                     FormatDims(dims)));
+    Fail(
+        fmt::format("the input {} must end in a dim of 1 (real) or 2 (complex)", FormatDims(dims)));
   }
   int64_t axis_given = c.Int("axis", 1);
   if (c.since() >= 20) {
@@ -136,7 +135,8 @@ void Dft(NodeContext& c) {
   perm.push_back(axis);
   perm.push_back(rank - 1);
   Dims back(perm.size());
-  for (size_t i = 0; i < perm.size(); ++i) back[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
+  for (size_t i = 0; i < perm.size(); ++i)
+    back[static_cast<size_t>(perm[i])] = static_cast<int64_t>(i);
   const ValueId x = FitLength(c, c.b().Transpose(c.In(0), perm), t.inputs);
   c.Out(0, c.b().Transpose(Apply(c, x, t), back));
 }
@@ -171,8 +171,7 @@ void Stft(NodeContext& c) {
   }
   const ValueId signal = c.Reshape(c.In(0), {dims[0], dims[1], parts});
   ValueId framed = c.Add1(
-      "gather",
-      {signal, c.b().Constant(HostTensor::FromVector(DType::kI64, {frames, length}, at))},
+      "gather", {signal, c.b().Constant(HostTensor::FromVector(DType::kI64, {frames, length}, at))},
       {{"axis", int64_t{1}}});
   if (c.Has(2)) {
     const ValueId window = c.b().Broadcast(c.In(2), c.b().type(framed).dims, {2});
@@ -215,12 +214,10 @@ void MelWeightMatrix(NodeContext& c) {
     auto bin = [&](int shift) {
       const int i = binary(ScalarOp::kAdd, e.Cast(real, a[1]), number(shift));
       const int m = binary(ScalarOp::kAdd, binary(ScalarOp::kMul, i, step), low);
-      const int power = binary(ScalarOp::kPow, number(10),
-                               binary(ScalarOp::kDiv, m, number(2595)));
+      const int power = binary(ScalarOp::kPow, number(10), binary(ScalarOp::kDiv, m, number(2595)));
       const int hertz =
           binary(ScalarOp::kMul, number(700), binary(ScalarOp::kSub, power, number(1)));
-      const int scaled =
-          binary(ScalarOp::kMul, number(static_cast<double>(length + 1)), hertz);
+      const int scaled = binary(ScalarOp::kMul, number(static_cast<double>(length + 1)), hertz);
       return e.Unary(ScalarOp::kFloor, binary(ScalarOp::kDiv, scaled, a[2]));
     };
     const int left = bin(0);
@@ -232,10 +229,9 @@ void MelWeightMatrix(NodeContext& c) {
     auto both = [&](int x, int y) { return binary(ScalarOp::kAnd, x, y); };
     const int flat = binary(ScalarOp::kEq, rise, number(0));
     const int rising = both(binary(ScalarOp::kGe, j, left), binary(ScalarOp::kLe, j, center));
-    const int up = e.Select(flat, e.Select(binary(ScalarOp::kEq, j, center), number(1), number(0)),
-                            e.Select(rising,
-                                     binary(ScalarOp::kDiv, binary(ScalarOp::kSub, j, left), rise),
-                                     number(0)));
+    const int up = e.Select(
+        flat, e.Select(binary(ScalarOp::kEq, j, center), number(1), number(0)),
+        e.Select(rising, binary(ScalarOp::kDiv, binary(ScalarOp::kSub, j, left), rise), number(0)));
     const int falling = both(binary(ScalarOp::kGe, j, center), binary(ScalarOp::kLt, j, right));
     const int down = binary(ScalarOp::kDiv, binary(ScalarOp::kSub, right, j), fall);
     return e.Cast(*dtype, e.Select(falling, down, up));

@@ -21,10 +21,9 @@ class AxisExpr {
     if (spec_.mode == SampleMode::kLinear) weight = tap == 0 ? Sub(Number(1), t) : t;
     if (spec_.mode == SampleMode::kCubic) weight = Cubic(t, tap);
     // Far coordinates must not leave the integers; all taps there are outside anyway.
-    const int near =
-        e_.Binary(ScalarOp::kMax,
-                  e_.Binary(ScalarOp::kMin, floor, Number(static_cast<double>(extent_) + 4)),
-                  Number(-4));
+    const int near = e_.Binary(
+        ScalarOp::kMax, e_.Binary(ScalarOp::kMin, floor, Number(static_cast<double>(extent_) + 4)),
+        Number(-4));
     int i = e_.Binary(ScalarOp::kAdd, e_.Cast(DType::kI64, near), Int(offset));
     if (spec_.padding == SamplePadding::kZeros) {
       const int inside = e_.Binary(ScalarOp::kAnd, e_.Binary(ScalarOp::kGe, i, Int(0)),
@@ -57,8 +56,7 @@ class AxisExpr {
     } else if (high == low) {
       moved = Number(0);
     } else {
-      const int u =
-          e_.Binary(ScalarOp::kMod, Sub(x, Number(low)), Number(2 * (high - low)));
+      const int u = e_.Binary(ScalarOp::kMod, Sub(x, Number(low)), Number(2 * (high - low)));
       const int back = e_.Binary(ScalarOp::kGt, u, Number(high - low));
       moved = Add(e_.Select(back, Sub(Number(2 * (high - low)), u), u), Number(low));
     }
@@ -84,8 +82,8 @@ class AxisExpr {
     if (tap == 1 || tap == 2) {
       return Add(Mul(Sub(Mul(Number(a + 2), distance), Number(a + 3)), square), Number(1));
     }
-    const int inner = Add(Mul(Sub(Mul(Number(a), distance), Number(5 * a)), distance),
-                          Number(8 * a));
+    const int inner =
+        Add(Mul(Sub(Mul(Number(a), distance), Number(5 * a)), distance), Number(8 * a));
     return Sub(Mul(inner, distance), Number(4 * a));
   }
 
@@ -110,18 +108,15 @@ ValueId SliceDim(NodeContext& c, ValueId x, int dim, int64_t start, int64_t limi
   Dims starts(limits.size(), 0);
   starts[static_cast<size_t>(dim)] = start;
   limits[static_cast<size_t>(dim)] = limit;
-  return c.Add1(
-      "slice", {x},
-      {{"starts", starts}, {"limits", limits}, {"strides", Dims(limits.size(), 1)}});
+  return c.Add1("slice", {x},
+                {{"starts", starts}, {"limits", limits}, {"strides", Dims(limits.size(), 1)}});
 }
 
 ValueId SampleTerms(NodeContext& c, ValueId rows, ValueId base,
                     const std::vector<ValueId>& coordinates, const Dims& extents,
                     const SampleSpec& spec, ValueId factor) {
   const int rank = static_cast<int>(extents.size());
-  const int taps = spec.mode == SampleMode::kNearest  ? 1
-                   : spec.mode == SampleMode::kLinear ? 2
-                                                      : 4;
+  const int taps = spec.mode == SampleMode::kNearest ? 1 : spec.mode == SampleMode::kLinear ? 2 : 4;
   int count = 1;
   for (int d = 0; d < rank; ++d) {
     count *= taps;

@@ -21,9 +21,9 @@ struct SampleSpec {
 
 // Terms of the interpolation at M points: [K, M, C], K = taps^dims, each the product of an element
 // and its weight, in f32 or f64. `rows`: [R, C], the grids one after another, row-major; `base`
-// (i64 [M]): first row of the grid that a point lies in; coordinates[d]: f32 or f64 [M], in elements
-// along dim d of extents[d]; `factor`: a weight [M] of every point, or invalid. Gradients reach rows,
-// coordinates and factor. NaN coordinates give NaN.
+// (i64 [M]): first row of the grid that a point lies in; coordinates[d]: f32 or f64 [M], in
+// elements along dim d of extents[d]; `factor`: a weight [M] of every point, or invalid. Gradients
+// reach rows, coordinates and factor. NaN coordinates give NaN.
 ir::ValueId SampleTerms(NodeContext& c, ir::ValueId rows, ir::ValueId base,
                         const std::vector<ir::ValueId>& coordinates, const Dims& extents,
                         const SampleSpec& spec, ir::ValueId factor);

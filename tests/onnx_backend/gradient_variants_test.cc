@@ -132,10 +132,10 @@ std::vector<Variant> Variants() {
       "g (float[1,12,2] x) => (float[a,b,c,d] y) <int64 step = {2}, int64 n = {5}> { y = STFT "
       "<onesided = 0> (x, step, , n) }");
   add("col2im", 18,
-      "g (float[1,8,12] x) => (float[a,b,c,d] y) <int64[2] image = {5,4}, int64[2] block = {2,2}> "
+      "g (float[1,8,9] x) => (float[a,b,c,d] y) <int64[2] image = {5,4}, int64[2] block = {2,2}> "
       "{ y = Col2Im <dilations = [2,1]> (x, image, block) }");
   add("col2im_strided", 18,
-      "g (float[2,4,6] x) => (float[a,b,c,d] y) <int64[2] image = {5,4}, int64[2] block = {2,2}> "
+      "g (float[2,4,4] x) => (float[a,b,c,d] y) <int64[2] image = {5,4}, int64[2] block = {2,2}> "
       "{ y = Col2Im <strides = [2,2], pads = [0,1,0,0]> (x, image, block) }");
   add("deform_conv", 19,
       "g (float[1,4,5,5] x, float[6,2,2,3] w, float[1,24,4,3] o, float[6] b, float[1,12,4,3] m) "

@@ -33,8 +33,8 @@ const std::set<std::string> kRandomCases = {
 // differences up to 1e-8 of the largest element are of that kind.
 const std::set<std::string> kRoundedCases = {"test_dft_inverse", "test_dft_inverse_opset19"};
 
-// Wrong in the distribution's ONNX: computed with an epsilon of 0.01 that the node lacks (ONNX 1.22.0
-// has it).
+// Wrong in the distribution's ONNX: computed with an epsilon of 0.01 that the node lacks
+// (ONNX 1.22.0 has it).
 const std::set<std::string> kWrongCases = {"old/test_adam_multiple"};
 
 struct Outcome {
