@@ -421,6 +421,11 @@ class Planner {
         matched = true;
         if (d.kind == ir::ArgumentKind::kState) {
           states.push_back(d.name);
+          if (rule.train) {
+            frozen_states_.erase(d.name);
+          } else {
+            frozen_states_.insert(d.name);
+          }
           continue;
         }
         if (!rule.train) {
@@ -457,9 +462,11 @@ class Planner {
                           glob, ShortList(buffers)));
   }
 
-  // A BatchNormalization in evaluation mode whose scale and bias are both frozen stays as it is.
+  // A BatchNormalization in evaluation mode stays as it is when its scale and bias are both frozen,
+  // or its statistics by name.
   void FreezeStates() {
     if (!options_.training) return;
+    std::vector<ParameterDecision*> kept_states;
     for (ParameterDecision& d : plan_.tensors) {
       if (d.constant || d.kind != ir::ArgumentKind::kState) continue;
       const NodeProto& node = *uses_[d.name].front().node;
@@ -473,10 +480,17 @@ class Planner {
         const ParameterDecision* p = Find(plan_.Reads(node, slot));
         return p != nullptr && !p->constant && p->kind == ir::ArgumentKind::kFrozen;
       };
-      if (!marked() && frozen(1) && frozen(2)) {
+      auto kept = [&](int slot) { return frozen_states_.count(plan_.Reads(node, slot)) > 0; };
+      if (!marked() && kept(3) && kept(4)) {
+        kept_states.push_back(&d);
+      } else if (!marked() && frozen(1) && frozen(2)) {
         d.kind = ir::ArgumentKind::kFrozen;
         d.reason = "running statistic of a frozen BatchNormalization";
       }
+    }
+    for (ParameterDecision* d : kept_states) {
+      d->kind = ir::ArgumentKind::kFrozen;
+      d->reason = "running statistic, frozen by a rule: used as it is";
     }
   }
 
@@ -498,6 +512,7 @@ class Planner {
   const LoadedModel& model_;
   const ImportOptions& options_;
   Diagnostics* diagnostics_;
+  std::set<std::string> frozen_states_;  // named by the rules that decide about them
   ParameterPlan plan_;
   std::set<std::string> outputs_;
   std::map<std::string, std::vector<Use>> uses_;

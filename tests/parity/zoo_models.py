@@ -101,10 +101,9 @@ class Cnn3d(nn.Module):
 
     def __init__(self, classes=5):
         super().__init__()
-        self.conv1 = nn.Conv3d(2, 6, 3, padding=1, bias=False)
+        self.conv1 = nn.Conv3d(2, 6, 3, padding=1)
         self.bn1 = nn.BatchNorm3d(6)
-        self.conv2 = nn.Conv3d(6, 9, 3, stride=(1, 2, 2), dilation=(2, 1, 1), padding=(2, 1, 1),
-                               bias=False)
+        self.conv2 = nn.Conv3d(6, 9, 3, stride=(1, 2, 2), dilation=(2, 1, 1), padding=(2, 1, 1))
         self.bn2 = nn.BatchNorm3d(9)
         self.head = nn.Linear(9, classes)
 
