@@ -12,7 +12,7 @@ std::string OnnxOpsMarkdown();
 // A table of at most 100 columns.
 std::string OnnxOpsText();
 // {"newest_opset", "operators": [{"domain", "op", "opsets": [first, last], "since_versions":
-// [oldest, newest], "by": "importer" | "function" | "branch", "gradient": bool or null, "reason",
+// [oldest, newest], "by": "importer" | "function", "gradient": bool or null, "reason",
 // "doc"}]}.
 std::string OnnxOpsJson();
 
