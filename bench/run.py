@@ -20,7 +20,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 WARM_UP = 3
 STEPS = 8
 # The first loss and the one behind the first update. Further on, BatchNorm over few images magnifies
-# the rounding of either side: the third loss is printed only.
+# the rounding of either side: with 8 images a rank, DDP's own third loss changes by 3.7e-5 when only
+# the memory format does. The third loss is printed only.
 COMPARED = 2
 PRINTED = 3
 RANK_CORES = (sorted(os.sched_getaffinity(0)) * 2)[:2]

@@ -13,7 +13,7 @@ gtest 'a delayed loopback run hides 90 % of what backward can cover' \
 gtest 'the virtual clock, times by hand' simulate/simulate_test
 gtest 'the virtual clock steps as the trainer does and takes as long as a delayed real run' \
   runtime/runtime_virtual_step_test
-gtest 'on the virtual clock compiled programs hide 90 % of what backward can cover; faults show' \
+gtest 'compiled programs hide 90 % of it on the virtual clock and in a real run; faults show' \
   e2e/e2e_virtual_clock_test
 cd "${WORK}"
 cat >job.yaml <<'YAML'
