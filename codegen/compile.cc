@@ -1,12 +1,11 @@
 #include "codegen/compile.h"
 
 #include <algorithm>
-#include <map>
 
 #include <fmt/format.h>
 
 #include "codegen/emit.h"
-#include "codegen/kernel_compiler.h"
+#include "codegen/kernel_collection.h"
 #include "codegen/validate.h"
 
 namespace hyper::codegen {
@@ -39,12 +38,9 @@ Status Narrow(KernelText& kernel, const std::vector<std::pair<int64_t, int64_t>>
 
 }  // namespace
 
-Result<CompiledKernels> CompileCpuKernels(const offload::PlacedModule& placed,
-                                          const CompileOptions& options,
-                                          std::vector<std::vector<std::string>>* symbols) {
+Status KernelCollection::Add(const offload::PlacedModule& placed,
+                             std::vector<std::vector<std::string>>* symbols) {
   symbols->clear();
-  std::map<std::string, size_t> index;  // symbol -> place in kernels
-  std::vector<KernelText> kernels;
   for (const lower::LoweredFunction& function : placed.module.functions) {
     std::vector<std::string>& names = symbols->emplace_back(function.ops.size());
     for (size_t i = 0; i < function.ops.size(); ++i) {
@@ -58,19 +54,31 @@ Result<CompiledKernels> CompileCpuKernels(const offload::PlacedModule& placed,
       }
       HYPER_ASSIGN_OR_RETURN(auto extents, Extents(op.operands));
       names[i] = emitted->symbol;
-      const auto [place, added] = index.emplace(emitted->symbol, kernels.size());
+      const auto [place, added] = index_.emplace(emitted->symbol, kernels_.size());
       if (added) {
-        kernels.push_back({emitted->symbol, std::move(emitted->text), std::move(extents)});
+        kernels_.push_back({emitted->symbol, std::move(emitted->text), std::move(extents)});
         continue;
       }
-      KernelText& kernel = kernels[place->second];
+      KernelText& kernel = kernels_[place->second];
       if (kernel.text != emitted->text) {
         return Internal(fmt::format("two kernels are named '{}'", kernel.symbol));
       }
       HYPER_RETURN_IF_ERROR(Narrow(kernel, extents));
     }
   }
-  return CompileKernelTexts(CpuPrelude(), std::move(kernels), options);
+  return Status::Ok();
+}
+
+Result<CompiledKernels> KernelCollection::Compile(const CompileOptions& options) const {
+  return CompileKernelTexts(CpuPrelude(), kernels_, options);
+}
+
+Result<CompiledKernels> CompileCpuKernels(const offload::PlacedModule& placed,
+                                          const CompileOptions& options,
+                                          std::vector<std::vector<std::string>>* symbols) {
+  KernelCollection kernels;
+  HYPER_RETURN_IF_ERROR(kernels.Add(placed, symbols));
+  return kernels.Compile(options);
 }
 
 }  // namespace hyper::codegen

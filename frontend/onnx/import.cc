@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/strings.h"
+#include "frontend/onnx/bound_inputs.h"
 #include "frontend/onnx/import_function.h"
 
 namespace hyper::onnx_frontend {
@@ -18,8 +19,9 @@ using InputTypes = std::vector<std::pair<std::string, ir::TensorType>>;
 
 class ModelImporter {
  public:
-  ModelImporter(const LoadedModel& model, const ImportOptions& options, Diagnostics* diagnostics)
-      : model_(model), options_(options), diagnostics_(diagnostics) {}
+  ModelImporter(const LoadedModel& model, const ImportOptions& options, Diagnostics* diagnostics,
+                std::set<std::string>* undecided = nullptr)
+      : model_(model), options_(options), diagnostics_(diagnostics), undecided_(undecided) {}
 
   Result<ImportedModel> Run() {
     const int errors = diagnostics_->error_count();
@@ -51,6 +53,7 @@ class ModelImporter {
     std::vector<std::string> wanted = LossNames();
     for (const auto& output : model_.graph().output()) wanted.push_back(output.name());
     importer.ImportNodes(wanted);
+    if (undecided_ != nullptr) *undecided_ = importer.undecided();
     if (!failed() && step_errors_.has_errors()) {
       // Only training meets these (unbiased variance of one value, ratios that depend on data).
       for (const Diagnostic& d : step_errors_.items()) diagnostics_->Add(d);
@@ -81,6 +84,7 @@ class ModelImporter {
     mode.unbiased_variance = options_.unbiased_running_variance;
     mode.double_precision = options_.double_precision;
     FunctionImporter importer(model_, imported_.plan, mode, function, diagnostics);
+    for (const auto& [name, value] : bound_) importer.AddBound(name, value);
     importer.AddArguments(inputs_);
     return importer;
   }
@@ -108,11 +112,14 @@ class ModelImporter {
   }
 
   void BindInputs() {
+    BoundValues given = BindValues(model_, options_, diagnostics_);
+    bound_ = std::move(given.values);
+    dims_ = std::move(given.dims);
     std::vector<std::string> known;
     std::vector<std::string> unbound;
     for (const SymbolicDim& dim : SymbolicDims(model_)) {
       known.push_back(dim.name);
-      if (options_.dims.count(dim.name) == 0) {
+      if (dims_.count(dim.name) == 0 && UsedByData(dim)) {
         unbound.push_back(fmt::format("'{}' (of {})", dim.name, Join(dim.uses, ", ")));
       }
     }
@@ -134,6 +141,7 @@ class ModelImporter {
       }
     }
     for (const onnx::ValueInfoProto* input : model_.inputs) {
+      if (bound_.count(input->name()) > 0) continue;
       if (!input->type().has_tensor_type()) {
         Error(RefusalMessage(Refusal::kSequences,
                              fmt::format("input '{}' is not a tensor", input->name())));
@@ -154,13 +162,10 @@ class ModelImporter {
       ir::TensorType type{*dtype, {}};
       for (int i = 0; i < tensor.shape().dim_size(); ++i) {
         const auto& dim = tensor.shape().dim(i);
-        const std::string name = dim.has_dim_param() && !dim.dim_param().empty()
-                                     ? dim.dim_param()
-                                     : fmt::format("{}.{}", input->name(), i);
-        const auto bound = options_.dims.find(name);
-        type.dims.push_back(dim.has_dim_value()            ? dim.dim_value()
-                            : bound == options_.dims.end() ? 1
-                                                           : bound->second);
+        const auto bound = dims_.find(DimName(*input, i));
+        type.dims.push_back(dim.has_dim_value()    ? dim.dim_value()
+                            : bound == dims_.end() ? 1
+                                                   : bound->second);
       }
       if (auto count = CheckedElementCount(type.dims, int64_t{1} << 40); !count.ok()) {
         Error(fmt::format("input '{}': {}", input->name(), count.status().message()));
@@ -168,6 +173,13 @@ class ModelImporter {
       }
       inputs_.emplace_back(input->name(), type);
     }
+  }
+
+  // Refused values of bound inputs leave dims without an extent that nobody misses.
+  bool UsedByData(const SymbolicDim& dim) const {
+    return std::any_of(dim.uses.begin(), dim.uses.end(), [&](const std::string& use) {
+      return options_.bind.count(use.substr(0, use.rfind('['))) == 0;
+    });
   }
 
   void CheckNames() {
@@ -431,7 +443,10 @@ class ModelImporter {
   Diagnostics* diagnostics_;
   Diagnostics step_errors_;
   ImportedModel imported_;
+  std::set<std::string>* undecided_;
   InputTypes inputs_;
+  std::map<std::string, ir::HostTensor> bound_;
+  std::map<std::string, int64_t> dims_;  // of the options and of bound values
   std::set<std::string> produced_;
 };
 
@@ -443,8 +458,7 @@ std::vector<SymbolicDim> SymbolicDims(const LoadedModel& model) {
     const auto& shape = input->type().tensor_type().shape();
     for (int i = 0; i < shape.dim_size(); ++i) {
       if (shape.dim(i).has_dim_value()) continue;
-      std::string name = shape.dim(i).dim_param();
-      if (name.empty()) name = fmt::format("{}.{}", input->name(), i);
+      std::string name = DimName(*input, i);
       auto it = std::find_if(dims.begin(), dims.end(),
                              [&](const SymbolicDim& d) { return d.name == name; });
       if (it == dims.end()) it = dims.insert(dims.end(), {name, {}});
@@ -460,9 +474,10 @@ void CheckImportNames(const LoadedModel& model, const ImportOptions& options,
 }
 
 Result<ImportedModel> Import(const LoadedModel& model, const ImportOptions& options,
-                             Diagnostics* diagnostics) {
-  return Guard(
-      [&]() -> Result<ImportedModel> { return ModelImporter(model, options, diagnostics).Run(); });
+                             Diagnostics* diagnostics, std::set<std::string>* undecided) {
+  return Guard([&]() -> Result<ImportedModel> {
+    return ModelImporter(model, options, diagnostics, undecided).Run();
+  });
 }
 
 }  // namespace hyper::onnx_frontend

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,8 +38,16 @@ struct LossSpec {
   SourceLocation prediction_location;  // as ParameterRule::location
 };
 
+// A value for an input: then it is no data, and what depends on it is known at compile time.
+struct BoundInput {
+  // Integers fit any integer or float type that holds them, floats any float type.
+  ir::HostTensor value;
+  SourceLocation location;  // as ParameterRule::location
+};
+
 struct ImportOptions {
   std::map<std::string, int64_t> dims;                  // symbolic dim -> extent
+  std::map<std::string, BoundInput> bind;               // by input; their shapes bind dims too
   std::map<std::string, SourceLocation> dim_locations;  // as ParameterRule::location
   SourceLocation dims_location;                         // where missing dims belong
   std::vector<ParameterRule> rules;
@@ -137,9 +146,10 @@ struct ImportedModel {
 };
 
 // Everything that stands in the way is reported in one run: unbound dims, unknown names, nodes that
-// cannot be lowered.
+// cannot be lowered. `undecided` (may be null) receives the inputs on whose data something depends
+// that must be known at compile time: ImportOptions::bind can give them values.
 Result<ImportedModel> Import(const LoadedModel& model, const ImportOptions& options,
-                             Diagnostics* diagnostics);
+                             Diagnostics* diagnostics, std::set<std::string>* undecided = nullptr);
 
 // Only the names: dims that the model lacks or that have no value, losses on tensors that it does
 // not have, globs that match nothing. For options of which only a part is known.

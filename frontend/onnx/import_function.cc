@@ -161,6 +161,10 @@ void FunctionImporter::AddArguments(
   }
 }
 
+void FunctionImporter::AddBound(const std::string& name, const HostTensor& value) {
+  Bind(name, {value.type(), {}, value, true});
+}
+
 Result<ValueId> FunctionImporter::DataArgument(const std::string& name,
                                                const ir::TensorType& type) {
   if (Tensor* found = Lookup(name); found != nullptr) {
@@ -245,6 +249,32 @@ NodeContext::Services FunctionImporter::ServicesFor(const NodeProto& node, const
   return services;
 }
 
+std::string FunctionImporter::AskToBind(ValueId needed) {
+  if (!needed.valid()) return {};
+  std::set<std::string> inputs;
+  std::set<ValueId> seen = {needed};
+  for (std::vector<ValueId> open = {needed}; !open.empty();) {
+    const ValueId value = open.back();
+    open.pop_back();
+    const int argument = function_->ArgumentIndex(value);
+    if (argument >= 0) {
+      const ir::Argument& a = function_->arguments()[static_cast<size_t>(argument)];
+      if (a.kind == ArgumentKind::kInput) inputs.insert(a.name);
+    }
+    const ir::NodeId producer = function_->value(value).producer;
+    if (!producer.valid()) continue;
+    for (const ValueId operand : function_->node(producer).inputs) {
+      if (seen.insert(operand).second) open.push_back(operand);
+    }
+  }
+  if (inputs.empty()) return {};
+  undecided_.insert(inputs.begin(), inputs.end());
+  return fmt::format("bind the {} '{}' to a value: model.bind: {{{}: ...}}",
+                     inputs.size() == 1 ? "input" : "inputs",
+                     Join(std::vector<std::string>(inputs.begin(), inputs.end()), "', '"),
+                     Join(std::vector<std::string>(inputs.begin(), inputs.end()), ": ..., "));
+}
+
 void FunctionImporter::ImportNodes(const std::vector<std::string>& wanted) {
   const std::map<std::string, bool> needed = Ancestors(model_, wanted);
   const std::map<const NodeProto*, std::string> sources = UniqueSources(model_.graph());
@@ -310,7 +340,7 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
         throw ImportError(Importable(node, scope.opset));
       }
     } catch (const ImportError& e) {
-      diagnostics_->Error({scope.where}, e.status().message());
+      diagnostics_->Error({scope.where}, e.status().message(), AskToBind(e.needed()));
     } catch (const ReportedError&) {
       // The nodes of a subgraph said what is wrong.
     } catch (const InternalError& e) {

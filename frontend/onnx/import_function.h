@@ -26,6 +26,8 @@ class FunctionImporter {
 
   // Arguments: the inputs with the types given, then the persistent tensors.
   void AddArguments(const std::vector<std::pair<std::string, ir::TensorType>>& inputs);
+  // An input whose value is given: a constant, no argument.
+  void AddBound(const std::string& name, const ir::HostTensor& value);
   // Imports the nodes that `wanted` depends on; problems go to the diagnostics.
   void ImportNodes(const std::vector<std::string>& wanted);
   // The tensor of that name as a value; nullopt when it does not exist or could not be imported.
@@ -33,6 +35,8 @@ class FunctionImporter {
   const Tensor* Find(const std::string& name);
   ir::Builder& builder() { return builder_; }
   ImportEvents& events() { return events_; }
+  // Inputs on whose data depends what nodes need to know at compile time.
+  const std::set<std::string>& undecided() const { return undecided_; }
   // A new data argument, or the one of that name.
   Result<ir::ValueId> DataArgument(const std::string& name, const ir::TensorType& type);
 
@@ -75,6 +79,8 @@ class FunctionImporter {
   // The tensor of that name, null when there is none (yet). Views of parameters are made here.
   Tensor* Lookup(const std::string& name);
   ir::TensorType Widened(ir::TensorType type) const;
+  // Remembers the inputs that `needed` is computed from; how to give them values, or empty.
+  std::string AskToBind(ir::ValueId needed);
   NodeContext::Services ServicesFor(const onnx::NodeProto& node, const Scope& scope);
   const ParameterDecision* PersistentOperand(const onnx::NodeProto& node, int slot) const;
 
@@ -86,6 +92,7 @@ class FunctionImporter {
   ir::Builder builder_;
   ImportEvents events_;
   std::map<std::string, Tensor> tensors_;
+  std::set<std::string> undecided_;
   std::set<std::string> failed_;            // outputs of nodes that could not be imported
   std::multiset<std::string> inner_names_;  // of the subgraphs being imported
   int64_t unrolled_nodes_ = 0;

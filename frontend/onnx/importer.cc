@@ -45,8 +45,8 @@ const ImportTable& ImportTargets() {
 }
 
 void Fail(std::string message) { throw ImportError(InvalidArgument(std::move(message))); }
-void Refuse(Refusal reason, std::string_view detail) {
-  throw ImportError(RefusalStatus(reason, detail));
+void Refuse(Refusal reason, std::string_view detail, ValueId needed) {
+  throw ImportError(RefusalStatus(reason, detail), needed);
 }
 void Unsupported(std::string_view detail) { Refuse(Refusal::kLimit, detail); }
 
@@ -143,7 +143,8 @@ const HostTensor& NodeContext::RequireKnown(int i, std::string_view what) const 
   if (known == nullptr) {
     Refuse(Refusal::kDataShapes,
            fmt::format("{} ('{}') depends on data; it must be known at compile time", what,
-                       node_.input(i)));
+                       node_.input(i)),
+           Require(i).value);
   }
   return *known;
 }

@@ -76,15 +76,20 @@ void RegisterContribAttentionImporters(ImportTable& table);
 // Raised by importers, caught by the driver, which adds the node's name. Never leaves the library.
 class ImportError : public std::exception {
  public:
-  explicit ImportError(Status status) : status_(std::move(status)) {}
+  // `needed`: the value that must be known at compile time and is not.
+  explicit ImportError(Status status, ir::ValueId needed = {})
+      : status_(std::move(status)), needed_(needed) {}
   const Status& status() const { return status_; }
+  ir::ValueId needed() const { return needed_; }
   const char* what() const noexcept override { return status_.message().c_str(); }
 
  private:
   Status status_;
+  ir::ValueId needed_;
 };
 [[noreturn]] void Fail(std::string message);                        // the model is wrong
-[[noreturn]] void Refuse(Refusal reason, std::string_view detail);  // right, but refused
+// Right, but refused; `needed` as in ImportError.
+[[noreturn]] void Refuse(Refusal reason, std::string_view detail, ir::ValueId needed = {});
 // Refusal::kLimit: an attribute or a size that the operator's importer does not take.
 [[noreturn]] void Unsupported(std::string_view detail);
 // Inside a subgraph that was reported already: nothing more to say about the node that holds it.

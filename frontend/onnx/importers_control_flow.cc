@@ -28,9 +28,7 @@ bool KnownCondition(const Tensor& condition, std::string_view what) {
   }
   if (!condition.known) {
     Refuse(Refusal::kDataControlFlow,
-           fmt::format("{} is computed from data; where it is always the same, bind the model "
-                       "inputs that it comes from to their values (model.bind)",
-                       what));
+           fmt::format("{} is computed from data", what), condition.value);
   }
   return condition.constant.ElementAsInt(0) != 0;
 }
@@ -115,10 +113,8 @@ void Loop(NodeContext& c) {
   if (c.Has(0)) {
     if (c.Known(0) == nullptr) {
       Refuse(Refusal::kDataControlFlow,
-             fmt::format("the trip count ('{}') is computed from data; where it is always the "
-                         "same, bind the model inputs that it comes from to their values "
-                         "(model.bind)",
-                         c.node().input(0)));
+             fmt::format("the trip count ('{}') is computed from data", c.node().input(0)),
+             c.Operand(0).value);
     }
     trips = static_cast<int64_t>(c.Ints(0, "the trip count").at(0));
   }
@@ -273,7 +269,8 @@ void ScanBatched(NodeContext& c) {
   if (c.Has(0)) {
     if (c.Known(0) == nullptr) {
       Refuse(Refusal::kDataControlFlow,
-             fmt::format("the sequence lengths ('{}') depend on data", c.node().input(0)));
+             fmt::format("the sequence lengths ('{}') depend on data", c.node().input(0)),
+             c.Operand(0).value);
     }
     lengths = c.Ints(0, "the list of sequence lengths");
   }

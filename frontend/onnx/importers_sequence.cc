@@ -29,7 +29,8 @@ const TensorList& List(const NodeContext& c, int i) {
 int64_t Position(const NodeContext& c, int i, int64_t extent, int64_t count) {
   if (c.Known(i) == nullptr) {
     Refuse(Refusal::kSequences,
-           fmt::format("the position ('{}') depends on data", c.node().input(i)));
+           fmt::format("the position ('{}') depends on data", c.node().input(i)),
+           c.Operand(i).value);
   }
   const int64_t given = c.Ints(i, "the position").at(0);
   const int64_t position = given < 0 ? given + extent : given;

@@ -28,6 +28,19 @@ std::string TypeText(const onnx::ValueInfoProto& value) {
   return fmt::format("{}[{}]", OnnxTypeName(tensor.elem_type()), Join(extents, ","));
 }
 
+// Inputs that nodes read where they must know the value at compile time.
+std::set<std::string> DecidingInputs(const LoadedModel& model) {
+  std::set<std::string> names;
+  for (const onnx::NodeProto& node : model.graph().node()) {
+    const ImportTarget* target = ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
+    if (target == nullptr) continue;
+    for (const int slot : target->constant_inputs) {
+      if (slot < node.input_size()) names.insert(node.input(slot));
+    }
+  }
+  return names;
+}
+
 std::string_view KindText(const ParameterDecision& d) {
   if (d.constant) return "constant";
   switch (d.kind) {
@@ -82,7 +95,10 @@ ModelReport BuildReport(const LoadedModel& model, const ImportOptions& given) {
   }
   report.producer =
       Join(std::vector<std::string>{proto.producer_name(), proto.producer_version()}, " ");
-  for (const auto* input : model.inputs) report.inputs.push_back({input->name(), TypeText(*input)});
+  const std::set<std::string> deciding = DecidingInputs(model);
+  for (const auto* input : model.inputs) {
+    report.inputs.push_back({input->name(), TypeText(*input), deciding.count(input->name()) > 0});
+  }
   for (const auto& output : proto.graph().output())
     report.outputs.push_back({output.name(), TypeText(output)});
   report.dims = SymbolicDims(model);
@@ -127,10 +143,15 @@ ModelReport BuildReport(const LoadedModel& model, const ImportOptions& given) {
   ImportOptions forward = given;
   forward.training = false;
   forward.losses.clear();
-  if (!Import(model, forward, &diagnostics).ok()) {
+  std::set<std::string> undecided;
+  if (!Import(model, forward, &diagnostics, &undecided).ok()) {
+    for (ReportTensor& input : report.inputs) {
+      input.bind = input.bind || undecided.count(input.name) > 0;
+    }
     for (const Diagnostic& d : diagnostics.items()) {
       if (d.severity != Severity::kError || refused.count(d.location.file) > 0) continue;
-      report.messages.push_back(fmt::format("{}: {}", d.location.file, d.message));
+      report.messages.push_back(fmt::format("{}: {}{}{}", d.location.file, d.message,
+                                            d.help.empty() ? "" : "; ", d.help));
     }
   }
   return report;
@@ -208,7 +229,11 @@ std::string ReportText(const ModelReport& r) {
   out += fmt::format("by {}\n", r.producer == " " ? "unknown" : r.producer);
   auto tensors = [&](std::string_view title, const std::vector<ReportTensor>& list) {
     std::vector<std::vector<std::string>> rows;
-    for (const ReportTensor& t : list) rows.push_back({t.name, t.type});
+    for (const ReportTensor& t : list) {
+      rows.push_back({t.name, t.type + (t.bind ? "; decides shapes or branches: give it a value "
+                                                 "under model.bind"
+                                               : "")});
+    }
     out += fmt::format("\n{}\n", title) + Table(rows, {40});
   };
   tensors("inputs", r.inputs);
@@ -254,7 +279,10 @@ std::string ReportJson(const ModelReport& r) {
   j["producer"] = r.producer;
   auto tensors = [](const std::vector<ReportTensor>& list) {
     ordered_json a = ordered_json::array();
-    for (const ReportTensor& t : list) a.push_back({{"name", t.name}, {"type", t.type}});
+    for (const ReportTensor& t : list) {
+      a.push_back({{"name", t.name}, {"type", t.type}});
+      if (t.bind) a.back()["bind"] = true;
+    }
     return a;
   };
   j["inputs"] = tensors(r.inputs);

@@ -11,7 +11,8 @@ namespace hyper::onnx_frontend {
 
 struct ReportTensor {
   std::string name;
-  std::string type;  // "float[batch,3,32,32]"
+  std::string type;   // "float[batch,3,32,32]"
+  bool bind = false;  // an input whose value decides shapes or branches: model.bind
 };
 
 struct ReportProblem {

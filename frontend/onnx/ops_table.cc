@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -150,31 +151,63 @@ std::vector<Row> Rows() {
   return rows;
 }
 
-std::string Cell(std::string text) {
-  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) {
-    text.replace(at, 1, "\\|");
+// How the op is read in the version of `schema`; empty: it is not.
+std::string ByOf(const onnx::OpSchema& schema, const ImportTarget* target, int opset) {
+  const int since = schema.SinceVersion();
+  if (target != nullptr && since >= target->oldest && since <= target->newest) return "importer";
+  if (schema.HasFunction() || schema.HasContextDependentFunction()) {
+    return BodyJudge(opset).Works(schema.Name()) ? "function" : "";
   }
-  return text;
+  return {};
 }
 
 }  // namespace
 
-std::string OnnxOpsMarkdown() {
-  std::string out = fmt::format(
-      "# ONNX operators\n\n"
-      "Written from the importer records (`hyperc ops --onnx`). Models may have opsets {} to {}; "
-      "the\ncolumn says in which of them the operator works. `by`: an importer of its own, the "
-      "body that\nthe ONNX library gives for the operator (`function`), or the branch that is "
-      "taken "
-      "(`branch`).\nWhat single attributes or types are refused is said where a model is read "
-      "(`hyperc inspect`).\nFunctions of the model itself are inlined.\n\n"
-      "| operator | opsets | by | gradient | becomes |\n|---|---|---|---|---|\n",
-      kOldestOpset, NewestOpset(""));
-  for (const Row& row : Rows()) {
-    out += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.Name(), row.Opsets(), row.by,
-                       Cell(row.Gradient()), Cell(row.doc));
+std::vector<OnnxOpVersion> OnnxOpVersions() {
+  std::map<std::tuple<std::string, std::string, int>, OnnxOpVersion> versions;
+  for (const onnx::OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas_with_history()) {
+    // The version that a domain's first readable opset has, and all later ones.
+    const bool ai = schema.domain().empty();
+    const int newest = NewestOpset(schema.domain());
+    const int opset = std::max(schema.SinceVersion(), ai ? kOldestOpset : 1);
+    const onnx::OpSchema* at = SchemaAt(schema.domain(), schema.Name(), opset);
+    if (at == nullptr || at->SinceVersion() != schema.SinceVersion() || schema.deprecated() ||
+        opset > newest) {
+      continue;
+    }
+    const ImportTarget* target = ImportTargets().Find(schema.domain(), schema.Name());
+    OnnxOpVersion version{schema.domain(), schema.Name(), schema.SinceVersion(), {}, {}, {}};
+    version.by = ByOf(schema, target, opset);
+    if (version.by == "importer") {
+      version.gradient =
+          target->no_gradient.empty() ? "yes" : fmt::format("none: {}", target->no_gradient);
+      version.doc = std::string(target->doc);
+    } else if (version.by == "function") {
+      version.gradient = "as its body";
+      version.doc = "ONNX's own body of the operator";
+    }
+    versions[{version.domain, version.op, version.since}] = version;
   }
-  return out;
+  // Domains that the ONNX library has no schemas of.
+  for (const ImportTarget& target : ImportTargets().targets()) {
+    if (NewestOpset(std::string(target.domain)) > 0 &&
+        SchemaAt(std::string(target.domain), std::string(target.op),
+                 NewestOpset(std::string(target.domain))) != nullptr) {
+      continue;
+    }
+    const std::tuple<std::string, std::string, int> key(target.domain, target.op, target.oldest);
+    if (versions.contains(key)) continue;
+    versions[key] = {
+        std::string(target.domain),
+        std::string(target.op),
+        target.oldest,
+        "importer",
+        target.no_gradient.empty() ? "yes" : fmt::format("none: {}", target.no_gradient),
+        std::string(target.doc)};
+  }
+  std::vector<OnnxOpVersion> list;
+  for (auto& [key, version] : versions) list.push_back(std::move(version));
+  return list;
 }
 
 std::string OnnxOpsText() {

@@ -1,6 +1,7 @@
 #include "frontend/strategy/check.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -52,6 +53,14 @@ class Checker {
   Json List(const Setting& setting, const ConfigNode& node, const std::string& path,
             const ConfigNode& key);
   Json Scalar(const Setting& setting, const ConfigNode& node, const std::string& path);
+  // What the elements of a tensor have shown of its shape so far.
+  struct TensorShape {
+    std::vector<size_t> extents;
+    std::optional<size_t> rank;  // known at the first element
+    std::optional<bool> truth_values;
+  };
+  Json Tensor(const Setting& setting, const ConfigNode& node, const std::string& path, size_t depth,
+              TensorShape* shape);
   // Keys of `node` that are usable; reports odd and duplicate ones. Notes (x-...) are left out.
   std::vector<size_t> UsableKeys(const ConfigNode& node, const std::string& path);
   void CheckApplicable(const ConfigNode& node, const std::vector<size_t>& usable,
@@ -298,6 +307,48 @@ Json Checker::Scalar(const Setting& setting, const ConfigNode& node, const std::
   return *std::move(parsed.value);
 }
 
+// Lists of one depth must be equally long; the first refused part refuses the whole.
+Json Checker::Tensor(const Setting& setting, const ConfigNode& node, const std::string& path,
+                     size_t depth, TensorShape* shape) {
+  if (node.kind != Kind::kList) {
+    if (depth == 0 && node.kind == Kind::kScalar && node.text.ends_with(".npy")) return node.text;
+    Json element = Scalar(setting, node, path);
+    if (element.is_null()) return element;
+    if (shape->extents.size() != depth || shape->rank.value_or(depth) != depth) {
+      Error(node,
+            fmt::format("'{}' is a single value beside lists; expected equally deep lists", path));
+      return nullptr;
+    }
+    shape->rank = depth;
+    if (shape->truth_values.value_or(element.is_boolean()) != element.is_boolean()) {
+      Error(node, fmt::format("'{}' is {}, others are {}; expected numbers or truth values alone",
+                              path, element.is_boolean() ? "a truth value" : "a number",
+                              element.is_boolean() ? "numbers" : "truth values"));
+      return nullptr;
+    }
+    shape->truth_values = element.is_boolean();
+    return element;
+  }
+  if (shape->rank.value_or(depth + 1) <= depth) {
+    Error(node,
+          fmt::format("'{}' is a list beside single values; expected equally deep lists", path));
+    return nullptr;
+  }
+  if (depth == shape->extents.size()) shape->extents.push_back(node.items.size());
+  if (shape->extents[depth] != node.items.size()) {
+    Error(node,
+          fmt::format("'{}' is a list of {}, the one before it of {}; expected equally long ones",
+                      path, node.items.size(), shape->extents[depth]));
+    return nullptr;
+  }
+  Json out = Json::array();
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    out.push_back(Tensor(setting, node.items[i], fmt::format("{}[{}]", path, i), depth + 1, shape));
+    if (out.back().is_null()) return nullptr;
+  }
+  return out;
+}
+
 Json Checker::Value(const Setting& setting, const ConfigNode& node, const std::string& path,
                     const ConfigNode& key) {
   const bool container = node.kind == Kind::kMap || node.kind == Kind::kList;
@@ -319,6 +370,11 @@ Json Checker::Value(const Setting& setting, const ConfigNode& node, const std::s
         return one.is_null() ? one : Json::array({std::move(one)});
       }
       break;
+    case ValueType::kTensor: {
+      if (node.kind == Kind::kNull) break;
+      TensorShape shape;
+      return Tensor(setting, node, path, 0, &shape);
+    }
     case ValueType::kReserved: {
       const bool none = node.kind == Kind::kScalar && node.text == "none";
       if (node.kind == Kind::kNull || none || (container && node.items.empty())) {

@@ -204,6 +204,12 @@ ScalarResult ParseSize(const Setting& setting, std::string_view text) {
   return {*bytes, {}, {}};
 }
 
+// One number of a tensor: integers stay integers.
+ScalarResult ParseElement(const Setting& setting, std::string_view text) {
+  if (text == "true" || text == "false") return {text == "true", {}, {}};
+  return IsIntegerSyntax(text) ? ParseInt(setting, text) : ParseFloat(setting, text);
+}
+
 }  // namespace
 
 ScalarResult ParseScalar(const Setting& setting, std::string_view text, bool quoted) {
@@ -217,6 +223,7 @@ ScalarResult ParseScalar(const Setting& setting, std::string_view text, bool quo
     case ValueType::kInt: return unless_quoted(ParseInt);
     case ValueType::kFloat:
     case ValueType::kFloatPair: return unless_quoted(ParseFloat);
+    case ValueType::kTensor: return unless_quoted(ParseElement);
     case ValueType::kBool: return unless_quoted(ParseBool);
     // With its unit in quotes, "5%" and "25MiB" are no bare numbers and mean what they say.
     case ValueType::kFraction:

@@ -19,7 +19,7 @@ struct ScalarResult {
 };
 
 // `quoted`: the text stood in quotes, so it is no number, truth value or size.
-// kFloatPair and kStringList parse one element; kNameOrSection its shorthand string.
+// kFloatPair, kStringList and kTensor parse one element; kNameOrSection its shorthand string.
 ScalarResult ParseScalar(const Setting& setting, std::string_view text, bool quoted);
 
 }  // namespace hyper::strategy

@@ -95,6 +95,11 @@ Json ValueSchema(const Setting& setting) {
       schema["items"] = number;
       return schema;
     }
+    case ValueType::kTensor:
+      schema["oneOf"] = {{{"type", {"number", "boolean"}}},
+                         {{"type", "string"}, {"pattern", "\\.npy$"}},
+                         {{"$ref", "#/$defs/numbers"}}};
+      return schema;
     case ValueType::kReserved:
       schema["oneOf"] = {{{"type", "object"}, {"maxProperties", 0}},
                          {{"type", "array"}, {"maxItems", 0}},
@@ -165,6 +170,9 @@ std::string StrategySchemaJson() {
       "Keys of phase 'compile' are fixed in the bundle; keys of phase 'launch' can be changed with "
       "hyperrun --set.";
   schema.update(SectionSchema(""));
+  schema["$defs"]["numbers"] = {
+      {"type", "array"},
+      {"items", {{"oneOf", {{{"type", {"number", "boolean"}}}, {{"$ref", "#/$defs/numbers"}}}}}}};
   return schema.dump(2) + "\n";
 }
 

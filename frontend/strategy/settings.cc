@@ -35,8 +35,12 @@ constexpr Setting kSettings[] = {
      .description = "Glob patterns of the parameters that keep their values."},
     {.path = "model.tie", .type = kReserved,
      .description = "Parameters that share one value."},
-    {.path = "model.bind", .type = kReserved,
-     .description = "Model inputs bound to constants."},
+    {.path = "model.bind", .type = kNamedMap, .default_text = "{}",
+     .description = "Model inputs that get their value now, such as a Reshape's target; they are "
+                    "no data inputs then."},
+    {.path = "model.bind.*", .type = kTensor,
+     .description = "Value of the input of this name: a number, nested lists of them, or a .npy "
+                    "file (relative to the strategy)."},
 
     {.path = "train", .type = kSection,
      .description = "The training step; without this block the bundle is forward only (hyperrun "
@@ -336,6 +340,7 @@ std::string DescribeType(const Setting& setting) {
     case kBytes: return fmt::format("a size such as 25MiB{}", DescribeRange(setting));
     case kStringList: return "a list of texts";
     case kFloatPair: return fmt::format("two numbers [a, b]{}", DescribeRange(setting));
+    case kTensor: return "a number, true or false, nested lists of them, or a .npy file";
     case kReserved: return "empty in this version";
   }
   return {};

@@ -90,6 +90,54 @@ std::vector<ParameterRule> ReadRules(const Json& json) {
   return rules;
 }
 
+void FlattenNumbers(const Json& json, std::vector<const Json*>* leaves) {
+  if (!json.is_array()) return leaves->push_back(&json);
+  for (const Json& item : json) FlattenNumbers(item, leaves);
+}
+
+// Checked nested lists.
+BoundValue ReadBound(const Json& json) {
+  BoundValue bound;
+  if (json.is_string()) {
+    bound.file = json.get<std::string>();
+    return bound;
+  }
+  for (const Json* level = &json; level->is_array(); level = &level->front()) {
+    bound.dims.push_back(static_cast<int64_t>(level->size()));
+    if (level->empty()) return bound;
+  }
+  std::vector<const Json*> leaves;
+  FlattenNumbers(json, &leaves);
+  bound.truth_values = leaves.front()->is_boolean();
+  const bool integers = std::none_of(leaves.begin(), leaves.end(),
+                                     [](const Json* leaf) { return leaf->is_number_float(); });
+  for (const Json* leaf : leaves) {
+    if (bound.truth_values) {
+      bound.integers.push_back(leaf->get<bool>() ? 1 : 0);
+    } else if (integers) {
+      bound.integers.push_back(leaf->get<int64_t>());
+    } else {
+      bound.numbers.push_back(leaf->get<double>());
+    }
+  }
+  return bound;
+}
+
+// `at`: the next element to write.
+Json WriteBound(const BoundValue& bound, size_t depth, size_t* at) {
+  if (!bound.file.empty()) return bound.file;
+  if (depth == bound.dims.size()) {
+    const size_t i = (*at)++;
+    if (!bound.numbers.empty()) return bound.numbers[i];
+    return bound.truth_values ? Json(bound.integers[i] != 0) : Json(bound.integers[i]);
+  }
+  Json list = Json::array();
+  for (int64_t i = 0; i < bound.dims[depth]; ++i) {
+    list.push_back(WriteBound(bound, depth + 1, at));
+  }
+  return list;
+}
+
 LossTerm ReadLoss(const Json& json, std::string path) {
   LossTerm term;
   FieldReader io(json, "train.loss");
@@ -123,6 +171,9 @@ Strategy FromChecked(const Json& checked) {
   const Json& model = Child(checked, "model");
   for (const auto& [name, value] : Child(model, "dims").items()) {
     strategy.model.dims[name] = value.is_null() ? 1 : value.get<int64_t>();
+  }
+  for (const auto& [name, value] : Child(model, "bind").items()) {
+    if (!value.is_null()) strategy.model.bind[name] = ReadBound(value);
   }
   strategy.model.parameters = ReadRules(Child(model, "parameters"));
   if (Child(checked, "train").is_object()) strategy.train = ReadTrain(Child(checked, "train"));
@@ -293,6 +344,10 @@ std::string PrintStrategy(const Strategy& strategy) {
   json["version"] = strategy.version;
   json["model"]["dims"] = strategy.model.dims;
   if (strategy.model.dims.empty()) json["model"]["dims"] = Json::object();
+  for (const auto& [name, bound] : strategy.model.bind) {
+    size_t at = 0;
+    json["model"]["bind"][name] = WriteBound(bound, 0, &at);
+  }
   for (const ParameterRule& rule : strategy.model.parameters) {
     json["model"]["parameters"][rule.train ? "train" : "freeze"].push_back(rule.pattern);
   }

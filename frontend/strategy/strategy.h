@@ -34,9 +34,20 @@ struct ParameterRule {
   bool operator==(const ParameterRule&) const = default;
 };
 
+// A value of model.bind.
+struct BoundValue {
+  std::string file;               // of a .npy file, relative to the strategy's folder; or:
+  std::vector<int64_t> dims;      // of the nested lists; none for a single value
+  bool truth_values = false;      // `integers` are true (1) and false (0)
+  std::vector<int64_t> integers;  // row-major
+  std::vector<double> numbers;    // instead, when one of them is written as no integer
+  bool operator==(const BoundValue&) const = default;
+};
+
 struct ModelConfig {
   std::map<std::string, int64_t> dims;
-  std::vector<ParameterRule> parameters;  // in file order; the last match wins
+  std::map<std::string, BoundValue> bind;  // by input
+  std::vector<ParameterRule> parameters;   // in file order; the last match wins
   bool operator==(const ModelConfig&) const = default;
 
   // Without a match a parameter is trained exactly when no rule says what to train.

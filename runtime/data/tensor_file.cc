@@ -150,7 +150,10 @@ Result<ir::HostTensor> ParseIdx(const FileBytes& file, const std::string& path) 
   return ir::HostTensor(type, swapped, swapped->data());
 }
 
-Result<ir::HostTensor> ParseNpy(const FileBytes& file, const std::string& path) {
+namespace {
+
+// Of any rank.
+Result<ir::HostTensor> ParseNpyTensor(const FileBytes& file, const std::string& path) {
   const std::span<const std::byte> bytes = file.bytes;
   constexpr std::string_view kMagic = "\x93NUMPY";
   if (bytes.size() < 10 || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
@@ -190,12 +193,6 @@ Result<ir::HostTensor> ParseNpy(const FileBytes& file, const std::string& path) 
   ir::TensorType type;
   HYPER_ASSIGN_OR_RETURN(type.dtype, NpyType(*descr, path));
   HYPER_ASSIGN_OR_RETURN(type.dims, NpyShape(*shape, path));
-  if (type.dims.empty()) {
-    return InvalidArgument(
-        fmt::format("'{}' holds a scalar; expected one entry per sample along "
-                    "the first dim",
-                    path));
-  }
   const size_t offset = header_start + header_bytes;
   HYPER_RETURN_IF_ERROR(CheckSize(path, type, static_cast<int64_t>(offset), bytes.size()));
   const std::span<const std::byte> data = bytes.subspan(offset);
@@ -203,6 +200,19 @@ Result<ir::HostTensor> ParseNpy(const FileBytes& file, const std::string& path) 
     return ir::HostTensor(type, data);  // an unaligned copy of an old writer
   }
   return ir::HostTensor(type, file.owner, data.data());
+}
+
+}  // namespace
+
+Result<ir::HostTensor> ParseNpy(const FileBytes& file, const std::string& path) {
+  HYPER_ASSIGN_OR_RETURN(ir::HostTensor tensor, ParseNpyTensor(file, path));
+  if (tensor.type().dims.empty()) {
+    return InvalidArgument(
+        fmt::format("'{}' holds a scalar; expected one entry per sample along "
+                    "the first dim",
+                    path));
+  }
+  return tensor;
 }
 
 Result<ir::HostTensor> ReadIdxFile(const std::string& path) {
@@ -217,6 +227,11 @@ Result<ir::HostTensor> ReadIdxFile(const std::string& path) {
 Result<ir::HostTensor> ReadNpyFile(const std::string& path) {
   HYPER_ASSIGN_OR_RETURN(const FileBytes file, MapFile(path));
   return ParseNpy(file, path);
+}
+
+Result<ir::HostTensor> ReadNpyTensor(const std::string& path) {
+  HYPER_ASSIGN_OR_RETURN(const FileBytes file, MapFile(path));
+  return ParseNpyTensor(file, path);
 }
 
 }  // namespace hyper::runtime

@@ -22,5 +22,7 @@ Result<ir::HostTensor> ParseNpy(const FileBytes& file, const std::string& path);
 // `path`.gz does, that is read.
 Result<ir::HostTensor> ReadIdxFile(const std::string& path);
 Result<ir::HostTensor> ReadNpyFile(const std::string& path);
+// Any tensor, rank 0 included.
+Result<ir::HostTensor> ReadNpyTensor(const std::string& path);
 
 }  // namespace hyper::runtime

@@ -12,7 +12,6 @@
 
 #include "base/strings.h"
 #include "codegen/checker.h"
-#include "codegen/report.h"
 #include "codegen/validate.h"
 #include "frontend/onnx/export.h"
 #include "ir/pass.h"
@@ -22,6 +21,7 @@
 #include "lower/print.h"
 #include "offload/placement.h"
 #include "runtime/kernels/instruction_set.h"
+#include "tools/driver/bound_inputs.h"
 #include "tools/driver/data_names.h"
 #include "tools/driver/workspace_query.h"
 
@@ -247,12 +247,16 @@ void FreezeUnreached(const std::string& model, const std::vector<std::string>& u
 }
 
 Result<BuiltModule> Build(const onnx_frontend::LoadedModel& model,
-                          const strategy::Strategy& strategy, Diagnostics* diagnostics,
-                          std::vector<std::string>* unreached) {
+                          const strategy::Strategy& strategy, bool literal_modes,
+                          Diagnostics* diagnostics, std::vector<std::string>* unreached) {
   const int errors = diagnostics->error_count();
   CheckDataNames(model, strategy, diagnostics);
+  const int binding = diagnostics->error_count();
+  onnx_frontend::ImportOptions options = ImportOptionsOf(strategy, diagnostics);
+  options.literal_modes = literal_modes;
+  if (diagnostics->error_count() > binding) return diagnostics->ToStatus();
   HYPER_ASSIGN_OR_RETURN(onnx_frontend::ImportedModel imported,
-                         onnx_frontend::Import(model, ImportOptionsOf(strategy), diagnostics));
+                         onnx_frontend::Import(model, options, diagnostics));
   BuiltModule built;
   built.plan = std::move(imported.plan);
   if (strategy.train) {
@@ -315,8 +319,10 @@ void NoteForeignProcessor(const codegen::MarchInfo& march, Diagnostics* diagnost
 
 }  // namespace
 
-onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy) {
+onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy,
+                                             Diagnostics* diagnostics) {
   onnx_frontend::ImportOptions options;
+  options.bind = BoundInputsOf(strategy, diagnostics);
   options.dims = strategy.model.dims;
   options.dims_location = strategy.LocationOf("model.dims");
   for (const auto& [name, extent] : strategy.model.dims) {
@@ -342,53 +348,65 @@ onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy)
 Result<ir::Module> BuildModule(const onnx_frontend::LoadedModel& model,
                                const strategy::Strategy& strategy, Diagnostics* diagnostics,
                                std::vector<std::string>* unreached) {
-  Result<BuiltModule> built = Build(model, strategy, diagnostics, unreached);
+  Result<BuiltModule> built = Build(model, strategy, false, diagnostics, unreached);
   if (!built.ok()) return RenderWithStrategy(strategy, *diagnostics, built.status());
   return std::move(built->module);
 }
 
-Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::Strategy& strategy,
-                               const CompileJobOptions& options, Diagnostics* diagnostics) {
-  HYPER_ASSIGN_OR_RETURN(const codegen::MarchInfo march,
-                         codegen::ResolveMarch(options.kernels.march, options.kernels.compiler));
-  Result<std::unique_ptr<onnx_frontend::LoadedModel>> model =
-      onnx_frontend::LoadModel(model_path, {}, diagnostics);
-  if (!model.ok()) return RenderWithStrategy(strategy, *diagnostics, model.status());
-  CompiledJob job;
-  Result<BuiltModule> built = Build(**model, strategy, diagnostics, &job.unreached);
+Result<PlannedJob> PlanJob(const onnx_frontend::LoadedModel& model,
+                           const strategy::Strategy& strategy, const CompileJobOptions& options,
+                           const codegen::MarchInfo& march, Diagnostics* diagnostics) {
+  PlannedJob planned;
+  planned.march = march;
+  CompiledJob& job = planned.job;
+  Result<BuiltModule> built =
+      Build(model, strategy, options.literal_modes, diagnostics, &job.unreached);
   if (!built.ok()) return RenderWithStrategy(strategy, *diagnostics, built.status());
   job.tensors = built->module.tensors;
   for (const onnx_frontend::ParameterDecision& d : built->plan.tensors) {
     job.reasons[d.name] = d.reason;
   }
   job.content.module_text = ir::Print(built->module);
+  planned.index_inputs = IndexInputsOf(built->module);
+  planned.losses = std::move(built->losses);
 
   lower::LowerOptions lower_options;
   lower_options.reference_kernels = options.reference_kernels;
-  const int threads = options.threads > 0 ? options.threads : MachineThreads();
+  planned.threads = options.threads > 0 ? options.threads : MachineThreads();
   if (!options.reference_kernels) {
-    HYPER_RETURN_IF_ERROR(runtime::CapInstructionSet(march.features));
-    lower_options.workspace = MakeWorkspaceQuery(threads);
+    HYPER_RETURN_IF_ERROR(runtime::CapInstructionSet(planned.march.features));
+    lower_options.workspace = MakeWorkspaceQuery(planned.threads);
   }
   HYPER_ASSIGN_OR_RETURN(lower::LoweredModule lowered, lower::Lower(built->module, lower_options));
-  codegen::PlanNotes notes;
   for (const lower::LoweredFunction& function : lowered.functions) {
-    notes.unfused[function.name] = function.unfused;
+    planned.notes.unfused[function.name] = function.unfused;
     job.unfused.insert(job.unfused.end(), function.unfused.begin(), function.unfused.end());
   }
   offload::PlacementOptions placement;
   placement.guard_bytes = options.guard_bytes;
   placement.bucket_bytes = strategy.data_parallel.bucket_bytes;
-  HYPER_ASSIGN_OR_RETURN(const offload::PlacedModule placed,
-                         offload::Place(std::move(lowered), placement));
-  job.lowered_text = lower::Print(placed.module);
+  HYPER_ASSIGN_OR_RETURN(planned.placed, offload::Place(std::move(lowered), placement));
+  job.lowered_text = lower::Print(planned.placed.module);
+  planned.training = strategy.train.has_value();
+  planned.min_replicas = static_cast<int>(strategy.data_parallel.min_replicas);
+  planned.reduce_at_end = !strategy.data_parallel.overlap;
 
-  codegen::CompileOptions kernel_options = options.kernels;
-  kernel_options.march = march.march;
-  std::vector<std::vector<std::string>> symbols;
-  HYPER_ASSIGN_OR_RETURN(codegen::CompiledKernels kernels,
-                         codegen::CompileCpuKernels(placed, kernel_options, &symbols));
-  if (!kernels.cache_note.empty()) diagnostics->Note({}, kernels.cache_note);
+  codegen::BundleContent& content = job.content;
+  content.manifest.producer = kProducer;
+  content.manifest.model_name = built->module.name;
+  content.manifest.march = planned.march.march;
+  content.manifest.cpu_features = planned.march.features;
+  content.strategy_yaml = strategy::PrintStrategy(strategy);
+  content.launch_json = strategy.launch.ToJson();
+  HYPER_ASSIGN_OR_RETURN(content.model_onnx,
+                         onnx_frontend::StripWeights(model, built->plan, diagnostics));
+  return planned;
+}
+
+Result<CompiledJob> FinishJob(PlannedJob planned,
+                              const std::vector<std::vector<std::string>>& symbols,
+                              codegen::CompiledKernels kernels, Diagnostics* diagnostics) {
+  const offload::PlacedModule& placed = planned.placed;
   HYPER_ASSIGN_OR_RETURN(program::Program program, codegen::BuildProgram(placed, symbols));
   HYPER_RETURN_IF_ERROR(codegen::CheckProgram(placed, program));
   if (program.arena_bytes() > codegen::kMaxArenaBytes) {
@@ -398,34 +416,44 @@ Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::St
   }
   WarnOfMemory(program.arena_bytes(), diagnostics);
   if (UsesLibrary(program)) {
-    program.set_threads(threads);
-    NoteForeignProcessor(march, diagnostics);
+    program.set_threads(planned.threads);
+    NoteForeignProcessor(planned.march, diagnostics);
   }
-  for (const program::LossTerm& term : built->losses) *program.add_losses() = term;
-  for (const auto& [name, extent] : IndexInputsOf(built->module)) {
+  for (const program::LossTerm& term : planned.losses) *program.add_losses() = term;
+  for (const auto& [name, extent] : planned.index_inputs) {
     program::IndexInput* input = program.add_index_inputs();
     input->set_name(name);
     input->set_extent(extent);
   }
-  program.set_training(strategy.train.has_value());
-  program.set_min_replicas(static_cast<int32_t>(strategy.data_parallel.min_replicas));
-  program.set_reduce_at_end(!strategy.data_parallel.overlap);
+  program.set_training(planned.training);
+  program.set_min_replicas(planned.min_replicas);
+  program.set_reduce_at_end(planned.reduce_at_end);
 
-  codegen::BundleContent& content = job.content;
+  codegen::BundleContent& content = planned.job.content;
   HYPER_ASSIGN_OR_RETURN(content.slot_data, codegen::CollectSlotData(placed, program));
-  content.plan_json = codegen::PlanJson(program, notes);
+  content.plan_json = codegen::PlanJson(program, planned.notes);
   content.program = std::move(program);
-  content.manifest.producer = kProducer;
-  content.manifest.model_name = built->module.name;
-  content.manifest.march = march.march;
-  content.manifest.cpu_features = march.features;
   content.kernels_source = std::move(kernels.source);
   content.kernels_object = std::move(kernels.object);
-  content.strategy_yaml = strategy::PrintStrategy(strategy);
-  content.launch_json = strategy.launch.ToJson();
-  HYPER_ASSIGN_OR_RETURN(content.model_onnx,
-                         onnx_frontend::StripWeights(**model, built->plan, diagnostics));
-  return job;
+  return std::move(planned.job);
+}
+
+Result<CompiledJob> CompileJob(const std::string& model_path, const strategy::Strategy& strategy,
+                               const CompileJobOptions& options, Diagnostics* diagnostics) {
+  HYPER_ASSIGN_OR_RETURN(const codegen::MarchInfo march,
+                         codegen::ResolveMarch(options.kernels.march, options.kernels.compiler));
+  Result<std::unique_ptr<onnx_frontend::LoadedModel>> model =
+      onnx_frontend::LoadModel(model_path, {}, diagnostics);
+  if (!model.ok()) return RenderWithStrategy(strategy, *diagnostics, model.status());
+  HYPER_ASSIGN_OR_RETURN(PlannedJob planned,
+                         PlanJob(**model, strategy, options, march, diagnostics));
+  codegen::CompileOptions kernel_options = options.kernels;
+  kernel_options.march = planned.march.march;
+  std::vector<std::vector<std::string>> symbols;
+  HYPER_ASSIGN_OR_RETURN(codegen::CompiledKernels kernels,
+                         codegen::CompileCpuKernels(planned.placed, kernel_options, &symbols));
+  if (!kernels.cache_note.empty()) diagnostics->Note({}, kernels.cache_note);
+  return FinishJob(std::move(planned), symbols, std::move(kernels), diagnostics);
 }
 
 }  // namespace hyper::tools

@@ -27,7 +27,7 @@ WantedData WantedBy(const onnx_frontend::LoadedModel& model, const strategy::Str
   WantedData wanted;
   std::set<std::string> known;
   for (const onnx::ValueInfoProto* input : model.inputs) {
-    wanted.names.push_back(input->name());
+    if (!strategy.model.bind.contains(input->name())) wanted.names.push_back(input->name());
     known.insert(input->name());
   }
   for (const onnx_frontend::NamedTensor& tensor : model.tensors) known.insert(tensor.name);
@@ -93,6 +93,14 @@ void CheckDataNames(const onnx_frontend::LoadedModel& model, const strategy::Str
   const auto check_known = [&](const std::string& section, const auto& inputs) {
     for (const auto& [name, input] : inputs) {
       if (wanted.Has(name)) continue;
+      if (strategy.model.bind.contains(name)) {
+        diagnostics->Error(strategy.LocationOf(section + "." + name),
+                           fmt::format("input '{}' is bound to a value by model.bind, so {} cannot "
+                                       "feed it",
+                                       name, section),
+                           "remove it in one of the two places");
+        continue;
+      }
       diagnostics->Error(
           strategy.LocationOf(section + "." + name),
           fmt::format("{} names '{}', which is no input of the model and no label "
@@ -130,6 +138,7 @@ void CheckDataInputs(const onnx_frontend::LoadedModel& model, const ir::Module& 
   }
   for (const onnx::ValueInfoProto* input : model.inputs) {
     const std::string& name = input->name();
+    if (strategy.model.bind.contains(name)) continue;
     const std::string section = SectionWithout(data, name);
     if (used.contains(name) && !section.empty()) {
       diagnostics->Error(strategy.LocationOf(section),

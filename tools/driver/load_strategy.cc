@@ -30,7 +30,7 @@ bool DecidesModule(const strategy::StrategyDraft& draft) {
 void CheckModelNames(const onnx_frontend::LoadedModel& model, const strategy::StrategyDraft& draft,
                      Diagnostics* diagnostics) {
   const strategy::Strategy& strategy = draft.strategy;
-  onnx_frontend::ImportOptions options = ImportOptionsOf(strategy);
+  onnx_frontend::ImportOptions options = ImportOptionsOf(strategy, diagnostics);
   if (!draft.IsCertain("model.dims")) {
     for (const auto& dim : onnx_frontend::SymbolicDims(model)) options.dims.emplace(dim.name, 1);
   }

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <limits>
 
 #include "base/file.h"
 #include "frontend/strategy/strategy.h"
@@ -88,6 +89,40 @@ TEST(ParseStrategyTest, EveryBlock) {
   EXPECT_EQ(eval->dtype, TokenType::kUint8);
   EXPECT_EQ(eval->inputs.at("input_ids").field, "tokens");
   EXPECT_EQ(s.launch.run, (RunConfig{"out", 2000, 20, 500, 200, 2, "ckpt"}));
+}
+
+TEST(ParseStrategyTest, BoundInputs) {
+  const Strategy s = Parse(R"(version: 1
+model:
+  bind:
+    shape: [2, -3, 9223372036854775807]
+    count: 7
+    keep: true
+    scales: [1, 0.5]
+    rows:
+    - [1, 2]
+    - [3, 4]
+    none: []
+    empty_rows: [[], []]
+    "odd name: x": [false]
+    table: sub/table.npy
+)");
+  const auto& bind = s.model.bind;
+  ASSERT_EQ(bind.size(), 9u);
+  EXPECT_EQ(bind.at("shape").integers,
+            (std::vector<int64_t>{2, -3, std::numeric_limits<int64_t>::max()}));
+  EXPECT_EQ(bind.at("shape").dims, std::vector<int64_t>{3});
+  EXPECT_EQ(bind.at("count"), (BoundValue{.integers = {7}}));
+  EXPECT_EQ(bind.at("keep"), (BoundValue{.truth_values = true, .integers = {1}}));
+  EXPECT_EQ(bind.at("scales"), (BoundValue{.dims = {2}, .numbers = {1, 0.5}}));
+  EXPECT_EQ(bind.at("rows"), (BoundValue{.dims = {2, 2}, .integers = {1, 2, 3, 4}}));
+  EXPECT_EQ(bind.at("none"), (BoundValue{.dims = {0}}));
+  EXPECT_EQ(bind.at("empty_rows"), (BoundValue{.dims = {2, 0}}));
+  EXPECT_EQ(bind.at("odd name: x"),
+            (BoundValue{.dims = {1}, .truth_values = true, .integers = {0}}));
+  EXPECT_EQ(bind.at("table"), (BoundValue{.file = "sub/table.npy"}));
+  EXPECT_EQ(s.LocationOf("model.bind.scales").line, 7);
+  EXPECT_EQ(Parse(PrintStrategy(s)), s);
 }
 
 TEST(ParseStrategyTest, DefaultsOfAForwardOnlyStrategy) {
