@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
+#include <string_view>
+#include <variant>
 
 #include "ir/text_values.h"
 
@@ -57,10 +60,55 @@ class Rewriter {
     b_.SetContext(node.role, node.op_id, node.source);
     std::vector<ValueId> in, out;
     for (ValueId v : node.inputs) in.push_back(map_[I(v)]);
-    const std::string_view op = node.op->name;
     if (keep_ops_) {
       out = Keep(node, in);
-    } else if (op == "accumulate" && variant_ != StepVariant::kPlain) {
+    } else if (ComputesOnHalves(node)) {
+      for (ValueId& v : in) {
+        if (IsHalf(b_.type(v).dtype)) v = b_.Cast(ir::DType::kF32, v);
+      }
+      out = Expand(Widened(node), in);
+      for (size_t i = 0; i < out.size(); ++i) {
+        out[i] = b_.Cast(from_.type(node.outputs[i]).dtype, out[i]);
+      }
+    } else {
+      out = Expand(node, in);
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      map_[I(node.outputs[i])] = out[i];
+      std::string& name = to_.value(out[i]).name;
+      if (name.empty() && to_.value(out[i]).producer.valid()) {
+        name = from_.value(node.outputs[i]).name;
+      }
+    }
+  }
+
+  static bool IsHalf(ir::DType dtype) {
+    return dtype == ir::DType::kF16 || dtype == ir::DType::kBF16;
+  }
+  // Sums and library kernels take f32; what moves data or rounds every step takes halves.
+  bool ComputesOnHalves(const Node& node) const {
+    static const std::set<std::string_view> kTakeHalves = {
+        "broadcast", "concat", "constant", "copy",    "gather", "gather_elements",
+        "map",       "pad",    "reshape",  "reverse", "slice",  "transpose"};
+    if (kTakeHalves.contains(node.op->name)) return false;
+    const auto half = [&](ValueId v) { return IsHalf(from_.type(v).dtype); };
+    return std::any_of(node.inputs.begin(), node.inputs.end(), half) ||
+           std::any_of(node.outputs.begin(), node.outputs.end(), half);
+  }
+  // The node with f32 where an attribute asks for halves.
+  static Node Widened(const Node& node) {
+    Node wide = node;
+    for (const auto& [name, value] : node.attributes) {
+      const auto* dtype = std::get_if<ir::DType>(&value);
+      if (dtype != nullptr && IsHalf(*dtype)) wide.attributes.Set(name, ir::DType::kF32);
+    }
+    return wide;
+  }
+
+  std::vector<ValueId> Expand(const Node& node, const std::vector<ValueId>& in) {
+    const std::string_view op = node.op->name;
+    std::vector<ValueId> out;
+    if (op == "accumulate" && variant_ != StepVariant::kPlain) {
       out = {Accumulate(node, in)};
     } else if (op == "copy") {
       out = {Identity(in[0])};
@@ -71,13 +119,7 @@ class Rewriter {
     } else {
       out = b_.Add(op, in, node.attributes);
     }
-    for (size_t i = 0; i < out.size(); ++i) {
-      map_[I(node.outputs[i])] = out[i];
-      std::string& name = to_.value(out[i]).name;
-      if (name.empty() && to_.value(out[i]).producer.valid()) {
-        name = from_.value(node.outputs[i]).name;
-      }
-    }
+    return out;
   }
 
   ValueId Identity(ValueId v) {

@@ -1,8 +1,9 @@
 // Rewrites one function of a module into the form that grouping works on: normalization, softmax,
 // loss and update ops become map, reduce and broadcast nodes (so that the one fuser handles them);
 // sums of zero-padded pieces become concat; a sum that ends in an accumulator becomes a chain of
-// accumulations. Which parts stay single ops is decided by ops that have kernels of their own.
-// Thread safety: pure functions.
+// accumulations; ops that compute on f16 and bf16 do so in f32 and round once (maps round every
+// step, what only moves data moves halves). Which parts stay single ops is decided by ops that have
+// kernels of their own. Thread safety: pure functions.
 #pragma once
 
 #include <string>

@@ -38,12 +38,6 @@ EmittedKernel FinishKernel(std::string text) {
 Result<EmittedKernel> EmitCpuKernel(const lower::GeneratedKernel& kernel,
                                     const std::vector<lower::Operand>& operands) {
   return Guard([&]() -> Result<EmittedKernel> {
-    for (const lower::Operand& operand : operands) {
-      if (!HasCType(operand.view.type.dtype)) {
-        return Unimplemented(fmt::format("generated CPU kernels have no {} yet",
-                                         ir::DTypeName(operand.view.type.dtype)));
-      }
-    }
     Result<std::string> text = Internal("");
     const std::string& form = kernel.form;
     if (form == "map" || form == "rows")

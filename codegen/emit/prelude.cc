@@ -1,4 +1,5 @@
 // The text that stands once before generated kernels: Philox and vectorisable scalar functions.
+// f16 and bf16 are their bits; they convert to float and round to nearest even on the way back.
 // Every function is branch-free, so that the host compiler's vectoriser takes the loop around it;
 // accuracy is 2-3 ulp (tests/codegen/emit_math_test compares them with the C library).
 #include <string>
@@ -31,6 +32,55 @@ HY_INLINE float hy_ceil(float x) { return __builtin_ceilf(x); }
 HY_INLINE double hy_ceil(double x) { return __builtin_ceil(x); }
 HY_INLINE float hy_round(float x) { return __builtin_rintf(x); }
 HY_INLINE double hy_round(double x) { return __builtin_rint(x); }
+HY_INLINE uint32_t hy_word(float x) { return __builtin_bit_cast(uint32_t, x); }
+HY_INLINE float hy_float(uint32_t x) { return __builtin_bit_cast(float, x); }
+// Rounds to odd: what is rounded to fewer bits afterwards is rounded once.
+HY_INLINE float hy_odd(double x) {
+  const float f = (float)x;
+  const double back = f;
+  const uint32_t towards = hy_word(f) - (__builtin_fabs(back) > __builtin_fabs(x) ? 1u : 0u);
+  return hy_float(towards | (back != x ? 1u : 0u));
+}
+struct hy_f16 {
+  uint16_t bits;
+  hy_f16() = default;
+  hy_f16(float x) {
+    const uint32_t w = hy_word(x), a = w & 0x7fffffffu, odd = (a >> 13) & 1u;
+    const uint32_t subnormal = hy_word(hy_float(a) + 0.5f) - 0x3f000000u;
+    const uint32_t normal = (a + 0xc8000fffu + odd) >> 13;
+    const uint32_t big = a > 0x7f800000u ? 0x7e00u : 0x7c00u;
+    const uint32_t r = a >= 0x477ff000u ? big : a < 0x38800000u ? subnormal : normal;
+    bits = (uint16_t)(((w >> 16) & 0x8000u) | r);
+  }
+  hy_f16(double x) : hy_f16(hy_odd(x)) {}
+  template <typename I, I = I(0)> hy_f16(I x) : hy_f16(hy_odd((double)x)) {}
+  operator float() const {
+    const uint32_t a = bits & 0x7fffu, s = (uint32_t)(bits & 0x8000u) << 16;
+    const uint32_t finite = hy_word(hy_float(a << 13) * 0x1p112f);
+    return hy_float(s | (a >= 0x7c00u ? (a << 13) | 0x7f800000u : finite));
+  }
+  static hy_f16 of(uint16_t bits) { return __builtin_bit_cast(hy_f16, bits); }
+};
+struct hy_bf16 {
+  uint16_t bits;
+  hy_bf16() = default;
+  hy_bf16(float x) {
+    const uint32_t w = hy_word(x);
+    bits = (uint16_t)(x != x ? (w >> 16) | 0x40u : (w + 0x7fffu + ((w >> 16) & 1u)) >> 16);
+  }
+  hy_bf16(double x) : hy_bf16(hy_odd(x)) {}
+  template <typename I, I = I(0)> hy_bf16(I x) : hy_bf16(hy_odd((double)x)) {}
+  operator float() const { return hy_float((uint32_t)bits << 16); }
+  static hy_bf16 of(uint16_t bits) { return __builtin_bit_cast(hy_bf16, bits); }
+};
+// Better matches than the templates for integers below.
+#define HY_HALF(T) \
+  HY_INLINE T hy_abs(T x) { return hy_abs((float)x); } \
+  HY_INLINE T hy_floor(T x) { return hy_floor((float)x); } \
+  HY_INLINE T hy_ceil(T x) { return hy_ceil((float)x); } \
+  HY_INLINE T hy_round(T x) { return hy_round((float)x); } \
+  HY_INLINE T hy_fmod(T a, T b) { return std::fmod((float)a, (float)b); }
+HY_HALF(hy_f16) HY_HALF(hy_bf16)
 template <typename T> HY_INLINE T hy_floor(T x) { return x; }
 template <typename T> HY_INLINE T hy_ceil(T x) { return x; }
 template <typename T> HY_INLINE T hy_round(T x) { return x; }
@@ -211,6 +261,8 @@ template <typename T> HY_INLINE T hy_sigmoid(T x) {
   const T z = hy_exp(-hy_abs(x)), r = T(1) / (T(1) + z);
   return x >= T(0) ? r : z * r;
 }
+HY_INLINE hy_f16 hy_sigmoid(hy_f16 x) { return hy_sigmoid((float)x); }
+HY_INLINE hy_bf16 hy_sigmoid(hy_bf16 x) { return hy_sigmoid((float)x); }
 )TEXT";
 
 // tanh: Cephes' small-argument forms, 1 - 2/(exp(2x)+1) beyond 0.625. erf: Chebyshev fits of
@@ -282,6 +334,8 @@ HY_LIBM(sin) HY_LIBM(cos) HY_LIBM(tan) HY_LIBM(asin) HY_LIBM(acos) HY_LIBM(atan)
 HY_LIBM(cosh) HY_LIBM(asinh) HY_LIBM(acosh) HY_LIBM(atanh)
 HY_INLINE float hy_pow(float a, float b) { return std::pow(a, b); }
 HY_INLINE double hy_pow(double a, double b) { return std::pow(a, b); }
+HY_INLINE hy_f16 hy_pow(hy_f16 a, hy_f16 b) { return hy_pow((float)a, (float)b); }
+HY_INLINE hy_bf16 hy_pow(hy_bf16 a, hy_bf16 b) { return hy_pow((float)a, (float)b); }
 template <typename T> HY_INLINE T hy_pow(T a, T b) { return hy_ipow(a, b); }
 )TEXT";
 

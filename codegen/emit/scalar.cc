@@ -3,16 +3,22 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "base/status.h"
+#include "ir/float16.h"
 
 namespace hyper::codegen {
 
 using ir::DType;
 using ir::ScalarOp;
 
-bool HasCType(DType dtype) { return dtype != DType::kF16 && dtype != DType::kBF16; }
+namespace {
+
+bool IsHalf(DType dtype) { return dtype == DType::kF16 || dtype == DType::kBF16; }
+
+}  // namespace
 
 std::string CType(DType dtype) {
   switch (dtype) {
@@ -27,13 +33,17 @@ std::string CType(DType dtype) {
     case DType::kU32: return "uint32_t";
     case DType::kU64: return "uint64_t";
     case DType::kBool: return "bool";
-    case DType::kF16:
-    case DType::kBF16: break;
+    case DType::kF16: return "hy_f16";
+    case DType::kBF16: return "hy_bf16";
   }
   HYPER_CHECK(false, "no C type for " + std::string(ir::DTypeName(dtype)));
 }
 
 std::string FloatLiteral(DType dtype, double value) {
+  if (IsHalf(dtype)) {
+    const uint16_t bits = dtype == DType::kF16 ? ir::HalfBits(value) : ir::BFloat16Bits(value);
+    return fmt::format("{}::of({:#x})", CType(dtype), bits);
+  }
   const bool single = dtype == DType::kF32;
   if (std::isnan(value)) return single ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
   if (std::isinf(value)) {
@@ -71,6 +81,7 @@ std::string ConstantPower(const std::string& x, double exponent, DType dtype) {
 
 std::string CastText(DType to, DType from, const std::string& x) {
   if (to == from) return x;
+  if (IsHalf(from)) return CastText(to, DType::kF32, fmt::format("(float)({})", x));
   if (to == DType::kBool) return fmt::format("({} != {}(0))", x, CType(from));
   if (ir::IsFloat(from) && !ir::IsFloat(to)) {
     return fmt::format("hy_toint<{}>({})", CType(to), x);
@@ -144,6 +155,7 @@ std::string EmitExpr(const ir::Expr& expr, const std::vector<std::string>& input
                                           : IntLiteral(n.dtype, n.int_value));
     } else {
       std::string value = NodeText(expr, n, text);
+      if (IsHalf(n.dtype)) value = fmt::format("{}({})", CType(n.dtype), value);
       if (i + 1 == expr.nodes().size()) return value;
       std::string name = fmt::format("{}_{}", prefix, i);
       *out += fmt::format("{}const {} {} = {};\n", indent, CType(n.dtype), name, value);

@@ -10,9 +10,9 @@
 
 namespace hyper::codegen {
 
-// "float", "int64_t", "bool", ...; the type in memory and in expressions. HYPER_CHECKs f16/bf16.
+// "float", "int64_t", "bool", ...; the type in memory and in expressions. f16 and bf16 are types of
+// the prelude that compute in float and round when they are assigned.
 std::string CType(ir::DType dtype);
-bool HasCType(ir::DType dtype);
 
 // A literal of the dtype, exact for floats (hexadecimal), NaN and infinities included.
 std::string FloatLiteral(ir::DType dtype, double value);

@@ -39,6 +39,8 @@ const ImportTable& ImportTargets() {
     RegisterLossImporters(*t);
     RegisterControlFlowImporters(*t);
     RegisterSequenceImporters(*t);
+    RegisterRecurrentImporters(*t);
+    RegisterTrainingImporters(*t);
     return t;
   }();
   return *table;

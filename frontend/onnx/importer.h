@@ -87,7 +87,7 @@ class ImportError : public std::exception {
   Status status_;
   ir::ValueId needed_;
 };
-[[noreturn]] void Fail(std::string message);                        // the model is wrong
+[[noreturn]] void Fail(std::string message);  // the model is wrong
 // Right, but refused; `needed` as in ImportError.
 [[noreturn]] void Refuse(Refusal reason, std::string_view detail, ir::ValueId needed = {});
 // Refusal::kLimit: an attribute or a size that the operator's importer does not take.

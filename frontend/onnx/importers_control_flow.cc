@@ -27,8 +27,8 @@ bool KnownCondition(const Tensor& condition, std::string_view what) {
     Fail(fmt::format("{} is {}; one bool is expected", what, condition.type.ToString()));
   }
   if (!condition.known) {
-    Refuse(Refusal::kDataControlFlow,
-           fmt::format("{} is computed from data", what), condition.value);
+    Refuse(Refusal::kDataControlFlow, fmt::format("{} is computed from data", what),
+           condition.value);
   }
   return condition.constant.ElementAsInt(0) != 0;
 }

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "ir/builder.h"
+#include "ir/float16.h"
 #include "ir/reference/reference.h"
 #include "lower/print.h"
 #include "tests/codegen/emit_cases.h"
@@ -48,6 +50,8 @@ ir::HostTensor Content(const ir::Function& f, const ir::Argument& a, Random& ran
   };
   const auto real = [&] { return 6 * random.Uniform() - 3; };
   switch (type.dtype) {
+    case DType::kF16: return Fill<uint16_t>(type, [&] { return ir::HalfBits(real()); });
+    case DType::kBF16: return Fill<uint16_t>(type, [&] { return ir::BFloat16Bits(real()); });
     case DType::kF32: return Fill<float>(type, real);
     case DType::kF64: return Fill<double>(type, real);
     case DType::kI64: return Fill<int64_t>(type, integer);
@@ -85,7 +89,10 @@ class EmitTest : public ::testing::TestWithParam<DType> {};
 
 TEST_P(EmitTest, MatchesReferenceForAnyNumberOfTasks) {
   const DType dtype = GetParam();
-  const double unit = dtype == DType::kF32 ? 2e-7 : 2e-15;
+  const double unit = dtype == DType::kF32    ? 2e-7
+                      : dtype == DType::kF16  ? 2e-3
+                      : dtype == DType::kBF16 ? 1.6e-2
+                                              : 2e-15;
   std::vector<EmitCase> cases = EmitCases(dtype);
   std::vector<lower::LoweredModule> modules;
   KernelSet kernels;
@@ -135,7 +142,66 @@ TEST_P(EmitTest, MatchesReferenceForAnyNumberOfTasks) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(DTypes, EmitTest, ::testing::Values(DType::kF32, DType::kF64));
+// Every half, and floats around all their rounding boundaries.
+TEST(EmitHalf, ConversionsAreExactAndRoundToNearestEven) {
+  for (const DType half : {DType::kF16, DType::kBF16}) {
+    SCOPED_TRACE(ir::DTypeName(half));
+    std::vector<uint16_t> halves(1 << 16);
+    for (size_t i = 0; i < halves.size(); ++i) halves[i] = static_cast<uint16_t>(i);
+    std::vector<double> numbers;
+    const auto value = [&](uint16_t bits) {
+      return half == DType::kF16 ? ir::HalfToDouble(bits) : ir::BFloat16ToDouble(bits);
+    };
+    for (uint16_t bits = 0; value(bits) < INFINITY; ++bits) {
+      const double middle = (value(bits) + std::min(value(bits + 1), 3e38)) / 2;
+      for (const double x : {middle, std::nextafter(middle, 0), std::nextafter(middle, INFINITY),
+                             static_cast<double>(std::nextafterf(static_cast<float>(middle), 0))}) {
+        numbers.push_back(x);
+        numbers.push_back(-x);
+      }
+    }
+    for (const double x : {0.0, -0.0, 65504.0, 65519.99, 65520.0, 1e30, 3.4e38, 1e300, 0.3,
+                           static_cast<double>(INFINITY), -static_cast<double>(INFINITY)}) {
+      numbers.push_back(x);
+    }
+    const auto n = static_cast<int64_t>(numbers.size());
+    ir::Function f("eval");
+    ir::Builder b(&f);
+    const ir::ValueId x = f.AddArgument({half, {1 << 16}}, ir::ArgumentKind::kInput, "x");
+    const ir::ValueId y = f.AddArgument({DType::kF64, {n}}, ir::ArgumentKind::kInput, "y");
+    f.AddResult(b.Cast(DType::kF32, x), "widened");
+    f.AddResult(b.Cast(half, y), "rounded");
+    f.AddResult(b.Cast(half, b.Cast(DType::kF32, y)), "rounded_single");
+    ir::Module module;
+    module.functions.push_back(f);
+    const lower::LoweredModule lowered = lower::Lower(module, {}).value();
+    KernelSet kernels;
+    ASSERT_TRUE(kernels.Add(lowered).ok());
+    const Status compiled = kernels.Compile();
+    ASSERT_TRUE(compiled.ok()) << compiled.ToString();
+    LoweredRunner runner(lowered, kernels);
+    const std::vector<ir::HostTensor> arguments = {
+        ir::HostTensor::FromVector(half, {1 << 16}, halves),
+        ir::HostTensor::FromVector(DType::kF64, {n}, numbers)};
+    runner.Set(lower::Storage::kInput, "x", arguments[0]);
+    runner.Set(lower::Storage::kInput, "y", arguments[1]);
+    ASSERT_TRUE(runner.Run("eval", 1).ok());
+    const auto want = ir::Evaluate(f, arguments);
+    ASSERT_TRUE(want.ok());
+    for (size_t r = 0; r < want->size(); ++r) {
+      const std::string& name = f.results()[r].name;
+      const ir::HostTensor got = runner.Result_("eval", name).value();
+      for (int64_t i = 0; i < got.type().elements(); ++i) {
+        const double a = got.ElementAsDouble(i), w = (*want)[r].ElementAsDouble(i);
+        ASSERT_TRUE(std::isnan(w) ? std::isnan(a) : a == w && std::signbit(a) == std::signbit(w))
+            << name << " " << i << ": " << a << " for " << w;
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, EmitTest,
+                         ::testing::Values(DType::kF32, DType::kF64, DType::kF16, DType::kBF16));
 
 }  // namespace
 }  // namespace hyper::testing

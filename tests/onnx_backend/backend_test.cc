@@ -1,7 +1,7 @@
 // The node tests of ONNX on the cpu target with the default kernels. What is refused stands in
-// refused.txt with its reason; every other case must pass, a listed one must still be refused
-// (HYPER_UPDATE_GOLDEN=1 rewrites the lines of the cases that ran). HYPER_NODE_TEST=TEXT runs only
-// the cases with TEXT in their names.
+// refused.txt with its reason, what had to be bound in bound.txt; every other case must pass, a
+// listed one must still be refused (HYPER_UPDATE_GOLDEN=1 rewrites the lines of the cases that
+// ran). HYPER_NODE_TEST=TEXT runs only the cases with TEXT in their names.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/strings.h"
 #include "tests/onnx_backend/lists.h"
 #include "tests/onnx_backend/runner.h"
 
@@ -87,12 +88,18 @@ TEST_P(NodeTests, PassOrAreRefusedAsListed) {
                              : outcome.work == Work::kNoData     ? "no run-time data"
                              : outcome.work == Work::kShapeOnly  ? "shapes only"
                                                                  : "";
+    const std::string bound = outcome.verdict == Verdict::kPassed ? Join(outcome.bound, ", ") : "";
     if (update) {
-      lists.Set(name, refusal, work);
+      lists.Set(name, refusal, work, bound);
       continue;
     }
-    EXPECT_EQ(refusal, lists.refused.contains(name) ? lists.refused.at(name) : "") << name;
-    EXPECT_EQ(work, lists.not_executed.contains(name) ? lists.not_executed.at(name) : "") << name;
+    const auto listed = [&](const std::map<std::string, std::string>& list) {
+      const auto found = list.find(name);
+      return found == list.end() ? std::string() : found->second;
+    };
+    EXPECT_EQ(refusal, listed(lists.refused)) << name;
+    EXPECT_EQ(work, listed(lists.not_executed)) << name;
+    EXPECT_EQ(bound, listed(lists.bound)) << name;
   }
   if (update) WriteLists(lists);
 }

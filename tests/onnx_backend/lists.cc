@@ -36,12 +36,14 @@ void SetOrErase(std::map<std::string, std::string>* lines, const std::string& na
 
 }  // namespace
 
-void Lists::Set(const std::string& name, const std::string& refusal, const std::string& work) {
+void Lists::Set(const std::string& name, const std::string& refusal, const std::string& work,
+                const std::string& inputs) {
   SetOrErase(&refused, name, refusal);
   SetOrErase(&not_executed, name, work);
+  SetOrErase(&bound, name, inputs);
 }
 
-Lists ReadLists() { return {Read("refused.txt"), Read("not_executed.txt")}; }
+Lists ReadLists() { return {Read("refused.txt"), Read("not_executed.txt"), Read("bound.txt")}; }
 
 void WriteLists(const Lists& lists) {
   Write("refused.txt", "Node tests of ONNX 1.22.0 that are refused: case, reason, message.",
@@ -49,6 +51,8 @@ void WriteLists(const Lists& lists) {
   Write("not_executed.txt",
         "Node tests that pass although no instruction reads run-time data: case, why.",
         lists.not_executed);
+  Write("bound.txt", "Inputs of node tests that get their value at compile time: case, inputs.",
+        lists.bound);
 }
 
 }  // namespace hyper::onnx_backend

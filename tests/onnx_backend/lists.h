@@ -1,5 +1,5 @@
-// The committed lists about node tests: which are refused and why, and which pass although no
-// instruction reads run-time data.
+// The committed lists about node tests: which are refused and why, which pass although no
+// instruction reads run-time data, and which inputs had to be bound.
 // Thread safety: none.
 #pragma once
 
@@ -11,9 +11,11 @@ namespace hyper::onnx_backend {
 struct Lists {
   std::map<std::string, std::string> refused;       // case -> reason, tab, message
   std::map<std::string, std::string> not_executed;  // case -> why
+  std::map<std::string, std::string> bound;         // case -> names of inputs
 
   // Empty texts take the case out of a list.
-  void Set(const std::string& name, const std::string& refusal, const std::string& work);
+  void Set(const std::string& name, const std::string& refusal, const std::string& work,
+           const std::string& inputs);
 };
 
 Lists ReadLists();

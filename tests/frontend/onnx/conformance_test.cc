@@ -29,6 +29,10 @@ const std::set<std::string> kRandomCases = {
     "test_training_dropout", "test_training_dropout_default", "test_training_dropout_default_mask",
     "test_training_dropout_mask"};
 
+// Wrong in the distribution's ONNX: computed with an epsilon of 0.01 that the node lacks (ONNX 1.22.0
+// has it).
+const std::set<std::string> kWrongCases = {"old/test_adam_multiple"};
+
 struct Outcome {
   enum Kind { kPassed, kUnsupported, kFailed } kind = kPassed;
   std::string text;
@@ -226,6 +230,7 @@ TEST(OnnxConformance, NodeTests) {
     for (const fs::path& folder : folders) {
       const std::string name = folder.filename().string();
       if (only != nullptr && name.find(only) == std::string::npos) continue;
+      if (kWrongCases.count(label + "/" + name) > 0) continue;
       if (kRandomCases.count(name) > 0) {
         ++random;
         continue;
