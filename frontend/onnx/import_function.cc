@@ -35,8 +35,10 @@ bool Understood(const ImportTarget& target, int since) {
 // Versions of foreign domains say nothing about their ops.
 int SinceOf(const onnx::OpSchema* schema) { return schema == nullptr ? 1 : schema->SinceVersion(); }
 
-// Operands must have types that the op allows, and one type where it asks for one.
-void CheckOperandTypes(const onnx::OpSchema& schema, const std::vector<Tensor*>& inputs) {
+// Operands must have types that the op allows, and one type where it asks for one. `widened`: f64
+// stands for the f32 of the file.
+void CheckOperandTypes(const onnx::OpSchema& schema, const std::vector<Tensor*>& inputs,
+                       bool widened) {
   std::map<std::string, int> bound;  // type parameter -> first operand that has it
   const auto& formals = schema.inputs();
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
@@ -46,7 +48,10 @@ void CheckOperandTypes(const onnx::OpSchema& schema, const std::vector<Tensor*>&
     const std::string type =
         fmt::format("tensor({})", OnnxTypeName(DTypeToOnnx(operand->type.dtype)));
     if (std::none_of(formal.GetTypes().begin(), formal.GetTypes().end(),
-                     [&](const std::string* allowed) { return *allowed == type; })) {
+                     [&](const std::string* allowed) {
+                       return *allowed == type ||
+                              (widened && type == "tensor(double)" && *allowed == "tensor(float)");
+                     })) {
       Fail(fmt::format("operand {} ('{}') is a {}, which the operator does not take", i,
                        formal.GetName(), type));
     }
@@ -331,7 +336,7 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
     const onnx::OpSchema* schema = SchemaOf(node, scope.opset);
     builder_.SetContext(ir::Role::kForward, -1, scope.source);
     try {
-      if (schema != nullptr) CheckOperandTypes(*schema, inputs);
+      if (schema != nullptr) CheckOperandTypes(*schema, inputs, mode_.double_precision);
       if (target != nullptr && Understood(*target, SinceOf(schema))) {
         ImportWith(*target, node, SinceOf(schema), inputs, scope);
       } else if (HasBody(schema)) {

@@ -31,6 +31,10 @@ const ImportTable& ImportTargets() {
     RegisterContractionImporters(*t);
     RegisterConvolutionImporters(*t);
     RegisterPoolingImporters(*t);
+    RegisterResizeImporters(*t);
+    RegisterSamplingImporters(*t);
+    RegisterSignalImporters(*t);
+    RegisterQuantizationImporters(*t);
     RegisterReductionImporters(*t);
     RegisterNormalizationImporters(*t);
     RegisterShapeImporters(*t);

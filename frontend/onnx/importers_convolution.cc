@@ -54,8 +54,6 @@ void ResolveAutoPad(NodeContext& c, std::span<const int64_t> extents, Window* w)
   }
 }
 
-namespace {
-
 ir::Attributes ConvAttributes(const Window& w, int64_t groups) {
   return {{"strides", w.strides},
           {"pads_low", w.pads_low},
@@ -74,9 +72,11 @@ ValueId AddBias(NodeContext& c, ValueId y, int operand) {
   return c.b().Binary(ScalarOp::kAdd, y, bias);
 }
 
-Window WindowOf(NodeContext& c) {
-  const Dims& x = c.Shape(0);
-  const Dims& w = c.Shape(1);
+namespace {
+
+Window WindowOf(NodeContext& c, int x_operand, int w_operand) {
+  const Dims& x = c.Shape(x_operand);
+  const Dims& w = c.Shape(w_operand);
   if (x.size() < 3 || w.size() != x.size()) {
     Fail(fmt::format("input {} and weight {} must have one rank of at least 3", FormatDims(x),
                      FormatDims(w)));
@@ -90,16 +90,25 @@ Window WindowOf(NodeContext& c) {
   return ReadWindow(c, std::move(kernel));
 }
 
+}  // namespace
+
+Window ConvWindow(NodeContext& c, int x, int w) {
+  Window window = WindowOf(c, x, w);
+  ResolveAutoPad(c, std::span(c.Shape(x)).subspan(2), &window);
+  return window;
+}
+
+namespace {
+
 void Conv(NodeContext& c) {
-  Window w = WindowOf(c);
-  ResolveAutoPad(c, std::span(c.Shape(0)).subspan(2), &w);
+  const Window w = ConvWindow(c, 0, 1);
   const ValueId y = c.Add1("conv", {c.In(0), c.In(1)}, ConvAttributes(w, c.Int("group", 1)));
   c.Out(0, AddBias(c, y, 2));
 }
 
 // The transposed convolution is the input gradient of the convolution with the same weight.
 void ConvTranspose(NodeContext& c) {
-  Window w = WindowOf(c);
+  Window w = WindowOf(c, 0, 1);
   const Dims& x = c.Shape(0);
   const Dims& weight = c.Shape(1);
   const size_t n = w.kernel.size();
@@ -112,6 +121,10 @@ void ConvTranspose(NodeContext& c) {
   }
   const std::string mode = c.String("auto_pad", "NOTSET");
   if (groups < 1 || weight[1] > (int64_t{1} << 40) / groups) Fail("group is out of range");
+  // Which side gets the smaller half where output_shape decides: version 1 says it the other way
+  // round than later ones.
+  const bool upper = mode == "SAME_UPPER";
+  const bool less_before = c.since() < 11 && !shape.empty() ? !upper : upper;
   Dims out = {x[0], weight[1] * groups};
   for (size_t i = 0; i < n; ++i) {
     const int64_t full = w.strides[i] * (x[i + 2] - 1) + extra[i] + w.effective(i);
@@ -124,7 +137,7 @@ void ConvTranspose(NodeContext& c) {
     const int64_t want = shape.empty() ? x[i + 2] * w.strides[i] : shape[i];
     const int64_t total = std::max<int64_t>(0, full - want);
     const int64_t small = total / 2;
-    w.pads_low[i] = mode == "SAME_UPPER" ? small : total - small;
+    w.pads_low[i] = less_before ? small : total - small;
     w.pads_high[i] = total - w.pads_low[i];
     out.push_back(want);
   }
@@ -132,6 +145,67 @@ void ConvTranspose(NodeContext& c) {
   ir::Attributes attributes = ConvAttributes(w, groups);
   attributes.Set("input_shape", out);
   c.Out(0, AddBias(c, c.Add1("conv_grad_input", {c.In(0), c.In(1)}, attributes), 2));
+}
+
+// Every tap of the blocks is an image with gaps of the stride, moved to its place; their sum is the
+// result. Linear in the input, so its gradient reads the taps back.
+void Col2Im(NodeContext& c) {
+  const Dims image = c.Ints(1, "the image shape");
+  const Dims block = c.Ints(2, "the block shape");
+  const Dims x = c.Shape(0);
+  const size_t n = image.size();
+  if (n == 0 || block.size() != n || x.size() != 3) {
+    Fail(fmt::format("input {}, image {} and block {} do not fit", FormatDims(x), FormatDims(image),
+                     FormatDims(block)));
+  }
+  const Window w = ReadWindow(c, block);
+  CheckDims(image);
+  CheckDims(block);
+  const int64_t taps = ir::ElementCount(block);
+  Dims lifted = {x[0], x[1] / taps, taps};
+  for (size_t i = 0; i < n; ++i) {
+    const int64_t span = image[i] + w.pads_low[i] + w.pads_high[i] - w.effective(i);
+    lifted.push_back(span < 0 ? 0 : span / w.strides[i] + 1);
+  }
+  if (x[1] % taps != 0 || ir::ElementCount(std::span(lifted).subspan(3)) != x[2]) {
+    Fail(fmt::format("input {} does not hold blocks {} of an image {}", FormatDims(x),
+                     FormatDims(block), FormatDims(image)));
+  }
+  const ValueId columns = c.Reshape(c.In(0), lifted);
+  Dims out = {lifted[0], lifted[1]};
+  out.insert(out.end(), image.begin(), image.end());
+  ValueId sum;
+  for (int64_t tap = 0; tap < taps; ++tap) {
+    Dims starts(lifted.size(), 0);
+    Dims limits = lifted;
+    starts[2] = tap;
+    limits[2] = tap + 1;
+    Dims dims = lifted;
+    dims.erase(dims.begin() + 2);
+    const ValueId part = c.Reshape(
+        c.Add1("slice", {columns},
+               {{"starts", starts}, {"limits", limits}, {"strides", Dims(lifted.size(), 1)}}),
+        dims);
+    Dims low(dims.size(), 0);
+    Dims high(dims.size(), 0);
+    Dims interior(dims.size(), 0);
+    int64_t rest = tap;
+    for (size_t i = n; i-- > 0;) {
+      low[i + 2] = rest % block[i] * w.dilations[i] - w.pads_low[i];
+      interior[i + 2] = w.strides[i] - 1;
+      const int64_t covered = (dims[i + 2] - 1) * w.strides[i] + 1;
+      high[i + 2] = image[i] - low[i + 2] - covered;
+      rest /= block[i];
+    }
+    const ValueId placed = c.Add1("pad", {part},
+                                  {{"low", low},
+                                   {"high", high},
+                                   {"interior", interior},
+                                   {"value", 0.0},
+                                   {"mode", std::string("constant")}});
+    sum = tap == 0 ? placed : c.b().Binary(ScalarOp::kAdd, sum, placed);
+  }
+  c.Out(0, sum);
 }
 
 }  // namespace
@@ -145,6 +219,7 @@ void RegisterConvolutionImporters(ImportTable& t) {
          "conv_grad_input, then map for the bias",
          {},
          {1, 2}});
+  t.Add({"Col2Im", 18, 18, Col2Im, "slice and pad per tap of the block, summed", {1, 2}});
 }
 
 }  // namespace hyper::onnx_frontend

@@ -48,6 +48,9 @@ const std::map<std::string, std::set<int>> kUnmarked = {
     {"Upsample", {0}},
 };
 
+// Ops whose outputs ONNX marks as not differentiable although they are linear in an operand.
+const std::set<std::string> kLinear = {"STFT"};
+
 using Formal = onnx::OpSchema::FormalParameter;
 
 // Marks of operand or output `i` over all versions of the op; a variadic one repeats.
@@ -56,6 +59,7 @@ bool Marked(const std::string& domain, const std::string& op, bool input, int i)
   if (unmarked != kUnmarked.end() && input) {
     return unmarked->second.empty() || unmarked->second.count(i) > 0;
   }
+  if (!input && kLinear.contains(op)) return true;
   bool known = false;
   for (const onnx::OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas_with_history()) {
     if (schema.Name() != op || schema.domain() != domain) continue;

@@ -187,7 +187,8 @@ Result<std::string> Execute(const NodeCase& node_case, runtime::Executor* execut
   }
   if (HasRandomOutputs(node_case)) return RandomDifference(node_case, got, want);
   for (size_t i = 0; i < got.size(); ++i) {
-    const std::string difference = Difference(got[i], want[i]);
+    const std::string difference =
+        Difference(got[i], want[i], AbsoluteTolerance(node_case, want[i]));
     if (!difference.empty()) return fmt::format("output {}: {}", i, difference);
   }
   return std::string();
