@@ -45,6 +45,8 @@ const ImportTable& ImportTargets() {
     RegisterSequenceImporters(*t);
     RegisterRecurrentImporters(*t);
     RegisterTrainingImporters(*t);
+    RegisterContribNormImporters(*t);
+    RegisterContribAttentionImporters(*t);
     return t;
   }();
   return *table;
