@@ -1,6 +1,7 @@
 // Resize and Upsample. Interpolation is separable and its weights follow from shapes and scales, so
-// every axis becomes one step with constant weights: a repetition (nearest, whole factors), shifted
-// copies per phase (whole factors), gathers (few taps), or a product with a matrix (antialias).
+// every axis becomes one step with constant weights: a repetition (nearest, whole factors), a
+// transposed convolution (other modes, whole factors of spatial dims), a product with a matrix, or
+// gathers (long axes).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -115,19 +116,17 @@ bool SamePhases(const std::vector<Taps>& taps, int64_t factor) {
   return true;
 }
 
-// sum of weights[k] * values[k], in f32 for half types; weights are values of `dtype` or numbers.
+// sum of weights[k] * values[k], in f32 for half types.
 ValueId WeightedSum(NodeContext& c, const std::vector<ValueId>& values,
-                    const std::vector<ValueId>& weights, const std::vector<double>& numbers) {
+                    const std::vector<ValueId>& weights) {
   const DType dtype = c.b().type(values[0]).dtype;
-  const bool half = dtype == DType::kF16 || dtype == DType::kBF16;
-  const DType wide = half ? DType::kF32 : dtype;
   std::vector<ValueId> operands = values;
   operands.insert(operands.end(), weights.begin(), weights.end());
   return c.MapValues(operands, [&](ExprBuilder& e, Args x) {
+    const DType wide = e.nodes()[static_cast<size_t>(x[values.size()])].dtype;
     int sum = -1;
     for (size_t k = 0; k < values.size(); ++k) {
-      const int weight = weights.empty() ? e.Constant(wide, numbers[k]) : x[values.size() + k];
-      const int term = e.Binary(ScalarOp::kMul, e.Cast(wide, x[k]), weight);
+      const int term = e.Binary(ScalarOp::kMul, e.Cast(wide, x[k]), x[values.size() + k]);
       sum = sum < 0 ? term : e.Binary(ScalarOp::kAdd, sum, term);
     }
     return e.Cast(dtype, sum);
@@ -148,50 +147,101 @@ ValueId Repeat(NodeContext& c, ValueId x, int axis, int64_t factor) {
   return c.Reshape(c.b().Broadcast(x, wide, to), dims);
 }
 
-// Outputs of one phase are a weighted sum of shifted inputs; the phases are interleaved.
-ValueId Phases(NodeContext& c, ValueId x, const Axis& a, const std::vector<Taps>& taps,
-               int64_t factor) {
-  const size_t at = static_cast<size_t>(a.axis);
-  const Dims dims = c.b().type(x).dims;
-  int64_t low = 0;
-  int64_t high = 0;
-  for (int64_t r = 0; r < factor; ++r) {
-    for (const Tap& t : taps[static_cast<size_t>(r)]) {
-      low = std::max(low, -t.index);
-      high = std::max(high, t.index);
+// One axis with its taps; factor > 0: whole, with the same taps at every multiple.
+struct Plan {
+  Axis axis;
+  std::vector<Taps> taps;
+  size_t count = 1;  // most taps of one output
+  int64_t factor = 0;
+};
+
+// How a plan of a whole factor is a transposed convolution of the padded axis.
+struct Kernel {
+  int64_t low = 0;   // elements repeated before
+  int64_t high = 0;  // and behind the axis
+  int64_t cut = 0;   // outputs of the convolution before the first one
+  std::vector<double> weights;
+};
+
+// Output factor * i + r reads x[i + offset] with tap t = r + cut - factor * (offset + low).
+Kernel KernelOf(const Plan& plan) {
+  Kernel k;
+  const int64_t factor = plan.factor;
+  auto each = [&](const auto& visit) {
+    for (int64_t r = 0; r < factor; ++r) {
+      for (const Tap& t : plan.taps[static_cast<size_t>(r)]) visit(r, t);
     }
-  }
-  Dims before(dims.size(), 0);
-  Dims after(dims.size(), 0);
-  before[at] = low;
-  after[at] = high;
-  const ValueId padded = c.Add1("pad", {x},
-                                {{"low", before},
-                                 {"high", after},
-                                 {"interior", Dims(dims.size(), 0)},
-                                 {"value", 0.0},
-                                 {"mode", std::string("edge")}});
-  Dims lifted = dims;
-  lifted.insert(lifted.begin() + a.axis + 1, 1);
-  std::vector<ValueId> phases;
-  for (int64_t r = 0; r < factor; ++r) {
-    std::vector<ValueId> values;
-    std::vector<double> weights;
-    for (const Tap& t : taps[static_cast<size_t>(r)]) {
-      Dims starts(dims.size(), 0);
-      Dims limits = dims;
-      starts[at] = low + t.index;
-      limits[at] = starts[at] + a.in;
-      values.push_back(
-          c.Add1("slice", {padded},
-                 {{"starts", starts}, {"limits", limits}, {"strides", Dims(dims.size(), 1)}}));
-      weights.push_back(t.weight);
+  };
+  each([&](int64_t, const Tap& t) {
+    k.low = std::max(k.low, -t.index);
+    k.high = std::max(k.high, t.index);
+  });
+  each([&](int64_t r, const Tap& t) { k.cut = std::max(k.cut, factor * (t.index + k.low) - r); });
+  // Long enough for all taps, and to reach the last output.
+  const int64_t reached = factor * (plan.axis.in + k.low + k.high - 1);
+  size_t length = static_cast<size_t>(std::max<int64_t>(1, k.cut + plan.axis.out - reached));
+  each([&](int64_t r, const Tap& t) {
+    length = std::max(length, static_cast<size_t>(r + k.cut - factor * (t.index + k.low)) + 1);
+  });
+  k.weights.assign(length, 0);
+  each([&](int64_t r, const Tap& t) {
+    k.weights[static_cast<size_t>(r + k.cut - factor * (t.index + k.low))] += t.weight;
+  });
+  return k;
+}
+
+// Whole factors of spatial dims, all at once: the edge repeated, then a transposed convolution per
+// channel. Its layout is that of the convolutions around it, and its gradient a convolution.
+ValueId TransposedConv(NodeContext& c, ValueId x, const std::vector<Plan>& plans) {
+  Dims dims = c.b().type(x).dims;
+  const size_t n = dims.size() - 2;
+  Dims before(dims.size(), 0), after(dims.size(), 0), out = dims;
+  Dims strides(n, 1), cut(n, 0), rest(n, 0), shape = {dims[1], 1};
+  std::vector<double> weights = {1};
+  for (size_t d = 0; d < n; ++d) {
+    std::vector<double> along = {1};
+    for (const Plan& plan : plans) {
+      if (static_cast<size_t>(plan.axis.axis) != d + 2) continue;
+      const Kernel k = KernelOf(plan);
+      before[d + 2] = k.low;
+      after[d + 2] = k.high;
+      out[d + 2] = plan.axis.out;
+      strides[d] = plan.factor;
+      cut[d] = k.cut;
+      const int64_t all =
+          plan.factor * (dims[d + 2] + k.low + k.high - 1) + static_cast<int64_t>(k.weights.size());
+      rest[d] = all - k.cut - plan.axis.out;
+      along = k.weights;
     }
-    phases.push_back(c.Reshape(WeightedSum(c, values, {}, weights), lifted));
+    std::vector<double> product;
+    for (double w : weights) {
+      for (double v : along) product.push_back(w * v);
+    }
+    weights = std::move(product);
+    shape.push_back(static_cast<int64_t>(along.size()));
   }
-  Dims out = dims;
-  out[at] = a.out;
-  return c.Reshape(c.Add1("concat", phases, {{"axis", int64_t{a.axis} + 1}}), out);
+  CheckDims(out);
+  if (before != Dims(dims.size(), 0) || after != Dims(dims.size(), 0)) {
+    x = c.Add1("pad", {x},
+               {{"low", before},
+                {"high", after},
+                {"interior", Dims(dims.size(), 0)},
+                {"value", 0.0},
+                {"mode", std::string("edge")}});
+  }
+  Dims kernel = shape;
+  kernel[0] = 1;
+  const ValueId one = c.b().Cast(
+      c.b().type(x).dtype, c.b().Constant(HostTensor::FromVector(DType::kF64, kernel, weights)));
+  Dims to(kernel.size());
+  std::iota(to.begin(), to.end(), 0);
+  return c.Add1("conv_grad_input", {x, c.b().Broadcast(one, shape, to)},
+                {{"strides", strides},
+                 {"pads_low", cut},
+                 {"pads_high", rest},
+                 {"dilations", Dims(n, 1)},
+                 {"groups", dims[1]},
+                 {"input_shape", out}});
 }
 
 ValueId Gathers(NodeContext& c, ValueId x, const Axis& a, const std::vector<Taps>& taps,
@@ -219,7 +269,7 @@ ValueId Gathers(NodeContext& c, ValueId x, const Axis& a, const std::vector<Taps
     weights.push_back(c.b().Broadcast(w, dims, {a.axis}));
   }
   if (count == 1) return values[0];
-  return WeightedSum(c, values, weights, {});
+  return WeightedSum(c, values, weights);
 }
 
 ValueId MatrixProduct(NodeContext& c, ValueId x, const Axis& a, const std::vector<Taps>& taps) {
@@ -234,12 +284,19 @@ ValueId MatrixProduct(NodeContext& c, ValueId x, const Axis& a, const std::vecto
   const ValueId w =
       c.b().Cast(c.b().type(x).dtype,
                  c.b().Constant(HostTensor::FromVector(DType::kF64, {a.out, a.in}, matrix)));
-  std::string letters;
-  for (size_t d = 0; d < dims.size(); ++d) letters += static_cast<char>('a' + d);
-  std::string result = letters;
-  result[static_cast<size_t>(a.axis)] = 'z';
-  const std::string in(1, letters[static_cast<size_t>(a.axis)]);
-  return c.Add1("dot", {x, w}, {{"spec", letters + ",z" + in + "->" + result}});
+  const size_t at = static_cast<size_t>(a.axis);
+  const int64_t outer = ir::ElementCount(std::span(dims).first(at));
+  const int64_t inner = ir::ElementCount(std::span(dims).subspan(at + 1));
+  Dims out = dims;
+  out[at] = a.out;
+  CheckDims(out);
+  if (inner == 1) {
+    return c.Reshape(c.b().Dot("rk,zk->rz", c.Reshape(x, {outer, a.in}), w), out);
+  }
+  // One matrix per image: products of matrices are what libraries are fast at.
+  CheckDims({outer, a.out, a.in});
+  const ValueId each = c.b().Broadcast(w, {outer, a.out, a.in}, {1, 2});
+  return c.Reshape(c.b().Dot("rzk,rkw->rzw", each, c.Reshape(x, {outer, a.in, inner})), out);
 }
 
 // Replaces outputs whose coordinate lies outside the input.
@@ -262,32 +319,38 @@ ValueId Extrapolate(NodeContext& c, ValueId y, const Axis& a, const Settings& s)
   });
 }
 
-ValueId ResizeAxis(NodeContext& c, ValueId x, const Axis& a, const Settings& s) {
+Plan PlanOf(const Axis& a, const Settings& s) {
   if (a.in == 0) Fail("cannot resize an empty dim");
-  std::vector<Taps> taps;
-  size_t count = 1;
+  Plan plan;
+  plan.axis = a;
   for (int64_t i = 0; i < a.out; ++i) {
-    taps.push_back(TapsAt(SourceCoordinate(s.coordinates, i, a), a, s));
-    count = std::max(count, taps.back().size());
+    plan.taps.push_back(TapsAt(SourceCoordinate(s.coordinates, i, a), a, s));
+    plan.count = std::max(plan.count, plan.taps.back().size());
   }
   const int64_t factor = a.out % a.in == 0 ? a.out / a.in : 0;
-  if (factor >= 1 && factor <= 16 && count > 1 && a.in > 1 && SamePhases(taps, factor)) {
-    return Phases(c, x, a, taps, factor);
-  }
-  // From here on every tap names an element; taps of one element are one.
-  for (Taps& t : taps) {
+  const bool whole = factor >= 1 && factor <= 16 && a.in > 1;
+  if (whole && SamePhases(plan.taps, factor)) plan.factor = factor;
+  return plan;
+}
+
+ValueId ResizeAxis(NodeContext& c, ValueId x, Plan plan) {
+  const Axis& a = plan.axis;
+  // Every tap names an element; taps of one element are one.
+  for (Taps& t : plan.taps) {
     std::map<int64_t, double> merged;
     for (const Tap& tap : t) merged[std::clamp<int64_t>(tap.index, 0, a.in - 1)] += tap.weight;
     t.clear();
     for (const auto& [index, weight] : merged) t.push_back({index, weight});
   }
-  bool repeats = factor >= 1 && count == 1;
+  const int64_t factor = a.out % a.in == 0 ? a.out / a.in : 0;
+  bool repeats = factor >= 1 && plan.count == 1;
   for (int64_t i = 0; repeats && i < a.out; ++i) {
-    repeats = taps[static_cast<size_t>(i)][0].index == i / factor;
+    repeats = plan.taps[static_cast<size_t>(i)][0].index == i / factor;
   }
   if (repeats) return Repeat(c, x, a.axis, factor);
-  if (count > 4) return MatrixProduct(c, x, a, taps);
-  return Gathers(c, x, a, taps, count);
+  // Adding gradients up by index costs about as much as a product with 256 columns.
+  if (plan.count > 4 || (plan.count > 1 && a.in <= 256)) return MatrixProduct(c, x, a, plan.taps);
+  return Gathers(c, x, a, plan.taps, plan.count);
 }
 
 void ResizeTo(NodeContext& c, const std::vector<Axis>& axes, const Settings& s) {
@@ -300,11 +363,19 @@ void ResizeTo(NodeContext& c, const std::vector<Axis>& axes, const Settings& s) 
   // Integers are interpolated in f64 and truncated, as ONNX's reference implementation does.
   const bool integers = s.mode != "nearest" && !ir::IsFloat(dtype);
   if (integers) x = c.b().Cast(DType::kF64, x);
+  const int rank = c.Type(0).rank();
+  std::vector<Plan> together;
   for (const Axis& a : axes) {
     if (a.out == a.in && a.scale == 1 && !crop) continue;
-    x = ResizeAxis(c, x, a, s);
+    Plan plan = PlanOf(a, s);
+    if (plan.factor > 0 && a.axis >= 2 && rank <= 5 && !crop && ir::IsFloat(dtype)) {
+      together.push_back(std::move(plan));
+      continue;
+    }
+    x = ResizeAxis(c, x, std::move(plan));
     if (crop) x = Extrapolate(c, x, a, s);
   }
+  if (!together.empty()) x = TransposedConv(c, x, together);
   c.Out(0, integers ? c.b().Cast(dtype, x) : x);
 }
 
@@ -424,7 +495,7 @@ void Upsample(NodeContext& c) {
 
 void RegisterResizeImporters(ImportTable& t) {
   const std::string_view doc =
-      "per axis broadcast (nearest), slices and map (whole factors), gathers and map, or dot";
+      "broadcast (nearest), conv_grad_input (whole factors), dot, or gathers and map";
   t.Add({"Resize", 10, 19, Resize, doc, {1, 2, 3}});
   t.Add({"Upsample", 7, 9, Upsample, doc, {1}});
 }

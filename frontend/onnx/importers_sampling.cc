@@ -172,9 +172,10 @@ void CountSamples(NodeContext& c, RegionAxis* axis, double scale, bool half_pixe
   if (ratio > 0) return;
   const HostTensor* known = c.Known(1);
   if (known == nullptr) {
-    Unsupported(
-        "the number of samples depends on data (sampling_ratio is 0); give it, or make the "
-        "regions known");
+    Refuse(Refusal::kDataShapes,
+           "the number of samples depends on data (sampling_ratio is 0); give it, or make the "
+           "regions known",
+           c.Operand(1).value);
   }
   for (int64_t r = 0; r < regions; ++r) {
     const double size = scale * (known->ElementAsDouble(4 * r + axis->column + 2) -
@@ -235,6 +236,85 @@ void RoiAlign(NodeContext& c) {
   ValueId y = c.b().Reduce(mode == "avg" ? "sum" : "max", each, {0});
   y = c.b().Cast(c.Type(0).dtype, c.Reshape(y, {rois[0], vertical.bins, horizontal.bins, x[1]}));
   c.Out(0, c.b().Transpose(y, {0, 3, 1, 2}));
+}
+
+// Which elements of one dim lie in which bin of which region: bool [regions, bins, extent].
+ValueId BinMask(NodeContext& c, int column, int64_t bins, int64_t extent, double scale) {
+  const DType real = SampleType(c.Type(1).dtype);
+  const Dims dims = {c.Shape(1)[0], bins, extent};
+  CheckDims(dims);
+  auto end = [&](int i) {
+    const ValueId v = c.Reshape(SliceDim(c, c.In(1), 1, i, i + 1), {dims[0]});
+    return c.b().Broadcast(c.b().Cast(real, v), dims, {0});
+  };
+  return c.MapValues(
+      {end(column), end(column + 2), Iota(c, dims, 1), Iota(c, dims, 2)},
+      [&](ExprBuilder& e, Args a) {
+        auto number = [&](double v) { return e.Constant(real, v); };
+        auto binary = [&](ScalarOp op, int x, int y) { return e.Binary(op, x, y); };
+        auto rounded = [&](int v) {
+          const int scaled = binary(ScalarOp::kMul, v, number(scale));
+          return e.Unary(ScalarOp::kFloor, binary(ScalarOp::kAdd, scaled, number(0.5)));
+        };
+        const int start = rounded(a[0]);
+        const int size =
+            binary(ScalarOp::kMax,
+                   binary(ScalarOp::kAdd, binary(ScalarOp::kSub, rounded(a[1]), start), number(1)),
+                   number(1));
+        const int bin = e.Cast(real, a[2]);
+        auto edge = [&](ScalarOp round, int number_of_bin) {
+          const int at = binary(ScalarOp::kDiv, binary(ScalarOp::kMul, number_of_bin, size),
+                                number(static_cast<double>(bins)));
+          return binary(ScalarOp::kAdd, e.Unary(round, at), start);
+        };
+        const int at = e.Cast(real, a[3]);
+        const int low = edge(ScalarOp::kFloor, bin);
+        const int high = edge(ScalarOp::kCeil, binary(ScalarOp::kAdd, bin, number(1)));
+        return binary(ScalarOp::kAnd, binary(ScalarOp::kGe, at, low),
+                      binary(ScalarOp::kLt, at, high));
+      });
+}
+
+// Bins are the same columns for all rows of a region, so the maximum is taken dim by dim.
+void MaxRoiPool(NodeContext& c) {
+  const Dims x = c.Shape(0);
+  const Dims rois = c.Shape(1);
+  const Dims pooled = c.IntList("pooled_shape", {});
+  if (x.size() != 4 || rois.size() != 2 || rois[1] != 5 || pooled.size() != 2 || pooled[0] < 1 ||
+      pooled[1] < 1) {
+    Fail(fmt::format("input {}, regions {} and pooled_shape {} do not fit", FormatDims(x),
+                     FormatDims(rois), FormatDims(pooled)));
+  }
+  RequireExtents(Spatial(x));
+  const DType dtype = c.Type(0).dtype;
+  const double scale = c.Float("spatial_scale", 1);
+  const ValueId batch =
+      c.b().Cast(DType::kI64, c.Reshape(SliceDim(c, c.In(1), 1, 0, 1), {rois[0]}));
+  ValueId y = c.Add1("gather", {c.In(0), batch}, {{"axis", int64_t{0}}});
+  // dims: regions, channels, rows, columns -> rows and columns of bins.
+  for (int d : {0, 1}) {
+    const Dims now = c.b().type(y).dims;
+    const size_t at = static_cast<size_t>(d) + 2;
+    const int64_t bins = pooled[static_cast<size_t>(d)];
+    Dims wide = now;
+    wide.insert(wide.begin() + 2 + d, bins);
+    CheckDims(wide);
+    Dims value_dims;
+    for (int64_t i = 0; i < 5; ++i) {
+      if (i != 2 + d) value_dims.push_back(i);
+    }
+    const ValueId mask =
+        c.b().Broadcast(BinMask(c, d == 0 ? 2 : 1, bins, now[at], scale), wide, {0, 2 + d, 3 + d});
+    const ValueId inside = c.MapValues(
+        {c.b().Broadcast(y, wide, value_dims), mask},
+        [&](ExprBuilder& e, Args a) { return e.Select(a[1], a[0], e.Constant(dtype, -INFINITY)); });
+    y = c.b().Reduce("max", inside, {3 + d});
+  }
+  // Bins outside the image are empty.
+  c.Out(0, c.MapValues({y}, [&](ExprBuilder& e, Args a) {
+    const int empty = e.Binary(ScalarOp::kEq, a[0], e.Constant(dtype, -INFINITY));
+    return e.Select(empty, e.Constant(dtype, 0), a[0]);
+  }));
 }
 
 // The taps of every output position are read where the offsets move them; then the convolution is
@@ -307,23 +387,14 @@ void DeformConv(NodeContext& c) {
   c.Out(0, AddBias(c, y, 3));
 }
 
-void ImageDecoder(NodeContext&) { Unsupported("the shape of its output depends on data"); }
-
 }  // namespace
 
 void RegisterSamplingImporters(ImportTable& t) {
   t.Add({"GridSample", 16, 22, GridSample, "maps for the coordinates, gather, map and reduce"});
   t.Add({"RoiAlign", 10, 22, RoiAlign,
          "maps for the coordinates, gather, map and reduce; sampling_ratio 0 needs known regions"});
+  t.Add({"MaxRoiPool", 1, 22, MaxRoiPool, "gather, map and reduce max per dim"});
   t.Add({"DeformConv", 19, 22, DeformConv, "as GridSample, then dot", {}, {1, 3}});
-  t.Add({"ImageDecoder",
-         20,
-         20,
-         ImageDecoder,
-         "always refused: the shape of its output depends on data",
-         {},
-         {},
-         "its result is an image file's content"});
 }
 
 }  // namespace hyper::onnx_frontend

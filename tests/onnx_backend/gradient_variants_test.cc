@@ -107,6 +107,19 @@ std::vector<Variant> Variants() {
                     "extrapolation_value = 3.0> (x, roi, , sizes) }}",
                     mode));
   }
+  // Other ranks and axes; a whole factor of channels; an axis too long for a product.
+  add("resize_1d", 18,
+      "g (float[2,3,5] x) => (float[a,b,c] y) <float[3] scales = {1,1,3}> { y = Resize <mode = "
+      "\"cubic\"> (x, , scales) }");
+  add("resize_3d", 18,
+      "g (float[1,2,3,2,4] x) => (float[a,b,c,d,e] y) <float[3] scales = {2,2,1.5}> { y = Resize "
+      "<mode = \"linear\", axes = [2,3,4]> (x, , scales) }");
+  add("resize_channels", 18,
+      "g (float[1,4,3,3] x) => (float[a,b,c,d] y) <float[2] scales = {2,2}> { y = Resize <mode = "
+      "\"linear\", axes = [1,-1]> (x, , scales) }");
+  add("resize_long", 18,
+      "g (float[1,1,300] x) => (float[a,b,c] y) <int64[3] sizes = {1,1,70}> { y = Resize <mode = "
+      "\"linear\"> (x, , , sizes) }");
   add("upsample_9", 9,
       "g (float[1,2,3,4] x) => (float[a,b,c,d] y) <float[4] scales = {1,1,2,3}> { y = Upsample "
       "<mode = \"linear\"> (x, scales) }");
@@ -151,6 +164,9 @@ std::vector<Variant> Variants() {
             "<mode = \"{}\", output_height = 2, output_width = 3> (x, rois, at) }}",
             mode));
   }
+  add("max_roi_pool", 22,
+      "g (float[2,2,4,6] x) => (float[a,b,c,d] y) { rois = Constant <value = float[2,5] "
+      "{1,1,0,4,3,0,3,2,9,3}> () y = MaxRoiPool <pooled_shape = [2,3]> (x, rois) }");
   for (int p : {1, 2, 3}) {
     add(fmt::format("global_lp_pool_{}", p), 22,
         fmt::format("g (float[2,2,3,4] x) => (float[a,b,c,d] y) {{ y = GlobalLpPool <p = {}> (x) "

@@ -231,6 +231,15 @@ TEST(Regions, SampleCountsFollowKnownRegions) {
       HasSubstr("depends on data (sampling_ratio is 0)"));
 }
 
+TEST(Regions, MaximaOfBins) {
+  const auto y = RunGraph(
+      "g (float[1,1,4,6] x) => (float[a,b,c,d] y) <float[3,5] r = {0,1,0,4,3, 0,5,3,5,3, "
+      "0,20,20,21,21}> { y = MaxRoiPool <pooled_shape = [2,2]> (x, r) }",
+      17, {{"x", Counting({1, 1, 4, 6})}});
+  // Columns 1 to 4 and rows 0 to 3 in halves; one element for all bins; nothing.
+  EXPECT_THAT(Values(y), ElementsAre(8, 10, 20, 22, 23, 23, 23, 23, 0, 0, 0, 0));
+}
+
 TEST(Signals, TransformsOfPrimeLengthInvertEachOther) {
   const auto y = RunGraph(
       "g (float[1,7,1] x) => (float[a,b,c] y) { f = DFT <onesided = 1> (x) n = Constant "
@@ -238,6 +247,61 @@ TEST(Signals, TransformsOfPrimeLengthInvertEachOther) {
       20, {{"x", Counting({1, 7, 1}, 1)}});
   EXPECT_THAT(Values(y), ::testing::Pointwise(::testing::DoubleNear(1e-5),
                                               std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
+}
+
+// What the standard allows in half types is imported in them and stays near the f32 result.
+TEST(HalfTypes, AgreeWithSinglePrecision) {
+  const std::vector<std::string> nodes = {
+      "Resize <mode = \"cubic\"> (x, , scales)",
+      "Resize <mode = \"linear\", coordinate_transformation_mode = \"align_corners\"> (x, , "
+      "scales)",
+      "AveragePool <kernel_shape = [2,2], pads = [0,0,1,1]> (x)",
+      "GlobalLpPool (x)",
+      "Conv <auto_pad = \"SAME_LOWER\"> (x, w)",
+      "ConvTranspose <strides = [2,2]> (x, w)",
+      "GridSample (x, grid)",
+      "DeformConv (x, w, offset)",
+      "RoiAlign <sampling_ratio = 2, output_height = 2, output_width = 2> (x, rois, at)"};
+  const std::string inputs =
+      "float[1,2,4,4] x0, float[2,2,2,2] w0, float[1,2,2,2] grid0, float[1,8,3,3] offset0, "
+      "float[1,4] rois0";
+  std::map<std::string, ir::HostTensor> values;
+  for (const auto& [name, dims] :
+       std::vector<std::pair<std::string, ir::Dims>>{{"x0", {1, 2, 4, 4}},
+                                                     {"w0", {2, 2, 2, 2}},
+                                                     {"grid0", {1, 2, 2, 2}},
+                                                     {"offset0", {1, 8, 3, 3}}}) {
+    std::vector<float> numbers(static_cast<size_t>(ir::ElementCount(dims)));
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = static_cast<float>((i * 37 + 11) % 64) / 64 - 0.5F;
+    }
+    values[name] = ir::HostTensor::FromVector(ir::DType::kF32, dims, numbers);
+  }
+  values["rois0"] =
+      ir::HostTensor::FromVector<float>(ir::DType::kF32, {1, 4}, {0.5F, 0.25F, 3, 2.5F});
+  for (const std::string& node : nodes) {
+    std::vector<std::vector<double>> results;
+    for (const auto& [type, name] : std::vector<std::pair<int, std::string>>{
+             {1, "float"}, {10, "float16"}, {16, "bfloat16"}}) {
+      std::string casts;
+      for (const char* v : {"x", "w", "grid", "offset", "rois"}) {
+        casts += std::string(v) + " = Cast <to = " + std::to_string(type) + "> (" + v + "0) ";
+      }
+      const auto y =
+          RunGraph("g (" + inputs + ") => (" + name +
+                       "[a,b,c,d] y) <float[4] scales = {1,1,2,1.5}, int64[1] at = {0}> {" + casts +
+                       "y = " + node + " }",
+                   22, values);
+      results.push_back(Values(y));
+    }
+    for (size_t half = 1; half < results.size(); ++half) {
+      ASSERT_EQ(results[half].size(), results[0].size()) << node;
+      const double tolerance = half == 1 ? 4e-3 : 3e-2;
+      for (size_t i = 0; i < results[0].size(); ++i) {
+        EXPECT_NEAR(results[half][i], results[0][i], tolerance) << node << " element " << i;
+      }
+    }
+  }
 }
 
 TEST(Pads, NegativeOnesCropBeforeTheImageIsMirrored) {
