@@ -97,7 +97,7 @@ class UNet(nn.Module):
 
 
 class Cnn3d(nn.Module):
-    """Convolutions, norm, pools over volumes."""
+    """Convolutions, norms behind the activation, pools over volumes."""
 
     def __init__(self, classes=5):
         super().__init__()
@@ -108,8 +108,8 @@ class Cnn3d(nn.Module):
         self.head = nn.Linear(9, classes)
 
     def forward(self, x):
-        x = F.max_pool3d(F.silu(self.bn1(self.conv1(x))), 2)
-        x = F.avg_pool3d(F.silu(self.bn2(self.conv2(x))), (1, 2, 2))
+        x = F.max_pool3d(self.bn1(F.silu(self.conv1(x))), 2)
+        x = F.avg_pool3d(self.bn2(F.silu(self.conv2(x))), (1, 2, 2))
         return self.head(x.mean([2, 3, 4]))
 
 
