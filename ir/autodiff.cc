@@ -4,6 +4,7 @@
 #include <tuple>
 #include <utility>
 
+#include "ir/autodiff_sum.h"
 #include "ir/training.h"
 
 namespace hyper::ir {
@@ -229,11 +230,10 @@ void Autodiff::Complete(ValueId v, const Node* consumer) {
     builder_.SetContext(from_parameters_[Index(v)] ? Role::kWeightGradient : Role::kInputGradient,
                         consumer->op_id, consumer->source);
   }
-  ValueId sum;
-  for (const Contribution& part : parts) {
-    sum = sum.valid() ? builder_.Binary(ScalarOp::kAdd, sum, part.value) : part.value;
-  }
-  gradients_[Index(v)] = sum;
+  if (parts.empty()) return;
+  std::vector<ValueId> values;
+  for (const Contribution& part : parts) values.push_back(part.value);
+  gradients_[Index(v)] = SumContributions(builder_, std::move(values));
 }
 
 Status Autodiff::Run(const std::vector<std::pair<ValueId, ValueId>>& loss_and_seed,

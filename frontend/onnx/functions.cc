@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -17,6 +18,8 @@ using onnx::GraphProto;
 using onnx::NodeProto;
 
 constexpr int64_t kMaxNodes = 2'000'000;
+// Metadata of a node inside a subgraph whose version is not that of the graph.
+constexpr std::string_view kOpsetKey = "hyper.opset";
 using FunctionKey = std::tuple<std::string, std::string, std::string>;  // domain, name, overload
 
 FunctionKey KeyOf(const NodeProto& node) {
@@ -146,6 +149,14 @@ class Inliner {
     }
     CollectNames(model_->graph(), &names_);
     ExpandGraph(model_->mutable_graph(), opset, versions);
+    // Other domains that the functions import are those of the nodes that came from them.
+    for (const FunctionProto& f : model_->functions()) {
+      for (const onnx::OperatorSetIdProto& import : f.opset_import()) {
+        const std::string domain = NormalDomain(import.domain());
+        if (domain.empty() || ImportedVersion(model_->opset_import(), domain) != 0) continue;
+        *model_->add_opset_import() = import;
+      }
+    }
     model_->clear_functions();
   }
 
@@ -184,10 +195,12 @@ class Inliner {
   void ExpandGraph(GraphProto* graph, int opset, std::vector<int>* versions) {
     google::protobuf::RepeatedPtrField<NodeProto> nodes;
     nodes.Swap(graph->mutable_node());
-    for (NodeProto& node : nodes) ExpandNode(std::move(node), opset, graph, versions);
+    for (NodeProto& node : nodes) ExpandNode(std::move(node), opset, opset, graph, versions);
   }
 
-  void ExpandNode(NodeProto node, int opset, GraphProto* graph, std::vector<int>* versions) {
+  // `opset`: of the node; `outer`: of the graph that it goes to.
+  void ExpandNode(NodeProto node, int opset, int outer, GraphProto* graph,
+                  std::vector<int>* versions) {
     if (count_ > kMaxNodes) return;
     const auto it = functions_.find(KeyOf(node));
     if (it == functions_.end()) {
@@ -201,6 +214,11 @@ class Inliner {
                                         "nodes",
                                         kMaxNodes));
         return;
+      }
+      if (versions == nullptr && opset != outer) {
+        onnx::StringStringEntryProto* entry = node.add_metadata_props();
+        entry->set_key(std::string(kOpsetKey));
+        entry->set_value(std::to_string(opset));
       }
       *graph->add_node() = std::move(node);
       if (versions != nullptr) versions->push_back(opset);
@@ -217,7 +235,7 @@ class Inliner {
     }
     const int own = ImportedVersion(function.opset_import(), "");
     for (NodeProto& inner : ExpandCall(function, node, &names_)) {
-      ExpandNode(std::move(inner), own == 0 ? opset : own, graph, versions);
+      ExpandNode(std::move(inner), own == 0 ? opset : own, outer, graph, versions);
     }
   }
 
@@ -243,9 +261,24 @@ int ImportedVersion(const google::protobuf::RepeatedPtrField<onnx::OperatorSetId
   return 0;
 }
 
+int OpsetInside(const NodeProto& node, int outer) {
+  for (const auto& entry : node.metadata_props()) {
+    if (entry.key() != kOpsetKey) continue;
+    int version = 0;
+    const std::string& text = entry.value();
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), version);
+    if (error == std::errc() && end == text.data() + text.size()) return version;
+  }
+  return outer;
+}
+
 std::string NameSet::MakeUnique(const std::string& wanted) {
   std::string name = wanted;
-  for (int i = 1; !names_.insert(name).second; ++i) name = fmt::format("{}_{}", wanted, i);
+  if (names_.insert(name).second) return name;
+  int& next = next_.try_emplace(wanted, 1).first->second;
+  do {
+    name = fmt::format("{}_{}", wanted, next++);
+  } while (!names_.insert(name).second);
   return name;
 }
 

@@ -2,6 +2,7 @@
 // Thread safety: pure functions.
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,6 +20,10 @@ std::string NormalDomain(const std::string& domain);
 int ImportedVersion(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports,
                     const std::string& domain);
 
+// The version of the default domain that holds for a node inside a subgraph whose owner has
+// `outer`: functions called there may import their own.
+int OpsetInside(const onnx::NodeProto& node, int outer);
+
 // Names that are taken in a model; makes new ones.
 class NameSet {
  public:
@@ -29,6 +34,7 @@ class NameSet {
 
  private:
   std::set<std::string> names_;
+  std::map<std::string, int> next_;  // suffix to try first
 };
 
 // Nodes of `function` called by `call`: attributes substituted, inner names made unique in `names`

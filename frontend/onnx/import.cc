@@ -143,16 +143,16 @@ class ModelImporter {
     for (const onnx::ValueInfoProto* input : model_.inputs) {
       if (bound_.count(input->name()) > 0) continue;
       if (!input->type().has_tensor_type()) {
-        Error(fmt::format(
-            "input '{}' is not a tensor; sequences, maps and optionals are not supported",
-            input->name()));
+        Error(RefusalMessage(Refusal::kSequences,
+                             fmt::format("input '{}' is not a tensor", input->name())));
         continue;
       }
       const auto& tensor = input->type().tensor_type();
       const auto dtype = DTypeFromOnnx(tensor.elem_type());
       if (!dtype.has_value()) {
-        Error(fmt::format("input '{}' has element type {}, which is not supported", input->name(),
-                          OnnxTypeName(tensor.elem_type())));
+        Error(RefusalMessage(RefusalOfElementType(tensor.elem_type()),
+                             fmt::format("input '{}' has element type {}", input->name(),
+                                         OnnxTypeName(tensor.elem_type()))));
         continue;
       }
       if (!tensor.has_shape()) {
@@ -380,6 +380,11 @@ class ModelImporter {
     std::set<ValueId> returned;
     for (const auto& output : model_.graph().output()) {
       const std::optional<ValueId> found = importer.ValueOf(output.name());
+      if (const Tensor* t = importer.Find(output.name()); t != nullptr && !t->is_tensor()) {
+        Error(RefusalMessage(Refusal::kSequences,
+                             fmt::format("output '{}' is not a tensor", output.name())));
+        continue;
+      }
       if (!found.has_value()) {
         Error(fmt::format("output '{}' could not be computed", output.name()));
         continue;

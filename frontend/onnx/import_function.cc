@@ -43,7 +43,7 @@ void CheckOperandTypes(const onnx::OpSchema& schema, const std::vector<Tensor*>&
   const auto& formals = schema.inputs();
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
     const Tensor* operand = inputs[static_cast<size_t>(i)];
-    if (operand == nullptr || formals.empty()) continue;
+    if (operand == nullptr || formals.empty() || !operand->is_tensor()) continue;
     const auto& formal = formals[std::min(static_cast<size_t>(i), formals.size() - 1)];
     const std::string type =
         fmt::format("tensor({})", OnnxTypeName(DTypeToOnnx(operand->type.dtype)));
@@ -65,12 +65,15 @@ void CheckOperandTypes(const onnx::OpSchema& schema, const std::vector<Tensor*>&
   }
 }
 
-onnx::TypeProto TypeProtoOf(const ir::TensorType& type) {
+onnx::TypeProto TypeProtoOf(const Tensor& of) {
   onnx::TypeProto proto;
-  auto* tensor = proto.mutable_tensor_type();
-  tensor->set_elem_type(DTypeToOnnx(type.dtype));
+  auto* tensor = of.sequence == nullptr
+                     ? proto.mutable_tensor_type()
+                     : proto.mutable_sequence_type()->mutable_elem_type()->mutable_tensor_type();
+  tensor->set_elem_type(DTypeToOnnx(of.type.dtype));
+  if (of.sequence != nullptr) return proto;  // elements may differ in shape
   tensor->mutable_shape();
-  for (int64_t d : type.dims) tensor->mutable_shape()->add_dim()->set_dim_value(d);
+  for (int64_t d : of.type.dims) tensor->mutable_shape()->add_dim()->set_dim_value(d);
   return proto;
 }
 
@@ -92,13 +95,12 @@ Status Importable(const NodeProto& node, int opset) {
   const onnx::OpSchema* schema = SchemaOf(node, opset);
   if (target != nullptr && Understood(*target, SinceOf(schema))) return Status::Ok();
   if (HasBody(schema)) return Status::Ok();
-  if (node.op_type() == "If" && NormalDomain(node.domain()).empty()) return Status::Ok();
   if (target != nullptr) {
-    return Unimplemented(
-        fmt::format("version {} of this operator is not supported (versions {} to {} are)",
-                    SinceOf(schema), target->oldest, target->newest));
+    return RefusalStatus(Refusal::kLimit,
+                         fmt::format("version {} (versions {} to {} are)", SinceOf(schema),
+                                     target->oldest, target->newest));
   }
-  return Unimplemented("this operator is not supported");
+  return OperatorRefusal(NormalDomain(node.domain()), node.op_type());
 }
 
 FunctionImporter::FunctionImporter(const LoadedModel& model, const ParameterPlan& plan,
@@ -123,7 +125,9 @@ ir::TensorType FunctionImporter::Widened(ir::TensorType type) const {
 
 void FunctionImporter::Bind(const std::string& name, Tensor tensor) {
   if (name.empty()) return;
-  if (const ir::TensorType wide = Widened(tensor.type); wide != tensor.type) {
+  if (!tensor.is_tensor()) {
+    tensor.type = Widened(tensor.type);
+  } else if (const ir::TensorType wide = Widened(tensor.type); wide != tensor.type) {
     // Values from attributes; everything else is wide already.
     tensor.type = wide;
     if (tensor.known) {
@@ -206,18 +210,20 @@ const Tensor* FunctionImporter::Find(const std::string& name) { return Lookup(na
 
 std::optional<ValueId> FunctionImporter::ValueOf(const std::string& name) {
   Tensor* found = Lookup(name);
-  if (found == nullptr) return std::nullopt;
+  if (found == nullptr || !found->is_tensor()) return std::nullopt;
   builder_.SetContext(ir::Role::kForward, -1, name);
   return Materialise(builder_, *found);
 }
 
 const ParameterDecision* FunctionImporter::PersistentOperand(const NodeProto& node,
                                                              int slot) const {
-  const ParameterDecision* d = plan_.Find(plan_.Reads(node, slot));
+  const std::string name = plan_.Reads(node, slot);
+  if (inner_names_.count(name) > 0) return nullptr;
+  const ParameterDecision* d = plan_.Find(name);
   return d == nullptr || d->constant ? nullptr : d;
 }
 
-NodeContext::Services FunctionImporter::ServicesFor(const NodeProto& node) {
+NodeContext::Services FunctionImporter::ServicesFor(const NodeProto& node, const Scope& scope) {
   NodeContext::Services services;
   services.rng = [this] {
     if (!rng_.valid())
@@ -230,6 +236,20 @@ NodeContext::Services FunctionImporter::ServicesFor(const NodeProto& node) {
   };
   services.persistent_name = [this, &node](int slot) {
     return PersistentOperand(node, slot)->name;
+  };
+  services.subgraph = [this, &node, &scope](const onnx::GraphProto& graph,
+                                            std::vector<Tensor> inputs, const std::string& label) {
+    return ImportSubgraph(node, graph, std::move(inputs), scope, label);
+  };
+  services.reserve_nodes = [this](int64_t nodes) {
+    if (nodes > kMaxUnrolledNodes - unrolled_nodes_) return false;
+    unrolled_nodes_ += nodes;
+    return true;
+  };
+  services.derivatives = [this, &scope](const std::vector<std::string>& inputs,
+                                        std::vector<Tensor> values, int wanted,
+                                        const std::string& output) {
+    return Derivatives(inputs, std::move(values), wanted, output, scope);
   };
   return services;
 }
@@ -299,8 +319,10 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
     diagnostics_->Error(
         {scope.where},
         tensor != nullptr && !tensor->value.defined()
-            ? fmt::format("operand '{}' has an element type that is not supported{}", name,
-                          tensor->onnx_type != 0 ? ": " + OnnxTypeName(tensor->onnx_type) : "")
+            ? RefusalMessage(
+                  tensor->refusal,
+                  fmt::format("operand '{}'{}", name,
+                              tensor->onnx_type != 0 ? ": " + OnnxTypeName(tensor->onnx_type) : ""))
             : fmt::format("operand '{}' is not available", name));
   }
   const int errors = diagnostics_->error_count();
@@ -317,8 +339,6 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
       if (schema != nullptr) CheckOperandTypes(*schema, inputs, mode_.double_precision);
       if (target != nullptr && Understood(*target, SinceOf(schema))) {
         ImportWith(*target, node, SinceOf(schema), inputs, scope);
-      } else if (node.op_type() == "If" && NormalDomain(node.domain()).empty()) {
-        ImportIf(node, inputs, scope);
       } else if (HasBody(schema)) {
         ImportBody(node, inputs, scope);
       } else {
@@ -326,6 +346,8 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
       }
     } catch (const ImportError& e) {
       diagnostics_->Error({scope.where}, e.status().message(), AskToBind(e.needed()));
+    } catch (const ReportedError&) {
+      // The nodes of a subgraph said what is wrong.
     } catch (const InternalError& e) {
       // A typed builder met shapes that the importer did not check: refuse the node all the same.
       diagnostics_->Error({scope.where}, fmt::format("cannot be lowered: {}", e.what()));
@@ -341,17 +363,18 @@ void FunctionImporter::ImportNode(const NodeProto& node, const Scope& scope) {
 void FunctionImporter::ImportWith(const ImportTarget& target, const NodeProto& node, int since,
                                   std::vector<Tensor*> inputs, const Scope& scope) {
   if (TryFold(target, node, since, inputs, scope)) return;
-  const NodeContext::Services services = ServicesFor(node);
+  const NodeContext::Services services = ServicesFor(node, scope);
   const size_t notes = events_.notes.size();
   NodeContext context(node, scope.opset, since, mode_, &builder_, std::move(inputs), &services,
                       &events_);
   target.import(context);
   for (size_t i = notes; i < events_.notes.size(); ++i)
     diagnostics_->Note({scope.where}, events_.notes[i]);
+  events_.notes.resize(notes);  // those of a subgraph's nodes are told once
   for (int i = 0; i < node.output_size(); ++i) {
     if (node.output(i).empty()) continue;
     const Tensor& output = context.outputs()[static_cast<size_t>(i)];
-    if (!output.value.valid() && !output.known) {
+    if (output.is_tensor() && !output.value.valid() && !output.known) {
       Unsupported(fmt::format("output {} ('{}')", i, node.output(i)));
     }
     Bind(node.output(i), output);
@@ -363,7 +386,9 @@ bool FunctionImporter::TryFold(const ImportTarget& target, const NodeProto& node
                                const std::vector<Tensor*>& inputs, const Scope& scope) {
   const bool known = std::all_of(inputs.begin(), inputs.end(),
                                  [](const Tensor* t) { return t == nullptr || t->known; });
-  if (!known || target.op == "Dropout" || target.op == "BatchNormalization") return false;
+  if (!known || target.structural || target.op == "Dropout" || target.op == "BatchNormalization") {
+    return false;
+  }
   ir::Function scratch("fold");
   ir::Builder builder(&scratch);
   std::vector<Tensor> copies;
@@ -378,7 +403,7 @@ bool FunctionImporter::TryFold(const ImportTarget& target, const NodeProto& node
     operands.push_back(&copies.back());
   }
   ImportEvents events;
-  const NodeContext::Services services = ServicesFor(node);
+  const NodeContext::Services services = ServicesFor(node, scope);
   NodeContext context(node, scope.opset, since, mode_, &builder, operands, &services, &events);
   target.import(context);
   std::vector<int> computed;
@@ -413,7 +438,7 @@ void FunctionImporter::ImportBody(const NodeProto& node, const std::vector<Tenso
   if (body == nullptr) {
     std::vector<onnx::TypeProto> types;
     for (const Tensor* t : inputs)
-      types.push_back(t == nullptr ? onnx::TypeProto() : TypeProtoOf(t->type));
+      types.push_back(t == nullptr ? onnx::TypeProto() : TypeProtoOf(*t));
     onnx::FunctionBodyBuildContextImpl context(node, types);
     if (!schema->BuildContextDependentFunction(context, built, scope.opset)) {
       Unsupported("ONNX gives no function body for these operands");
@@ -435,46 +460,6 @@ void FunctionImporter::ImportBody(const NodeProto& node, const std::vector<Tenso
   for (const NodeProto& step : ExpandCall(*body, call, &names_)) {
     inner.where = fmt::format("{}: {} of its function body", scope.where, step.op_type());
     ImportNode(step, inner);
-  }
-}
-
-void FunctionImporter::ImportIf(const NodeProto& node, const std::vector<Tensor*>& inputs,
-                                const Scope& scope) {
-  if (scope.depth >= kMaxBodyDepth) Unsupported("branches are nested too deeply");
-  if (inputs.empty() || inputs[0] == nullptr || !inputs[0]->known ||
-      inputs[0]->type.elements() != 1) {
-    throw ImportError(
-        Unimplemented("the condition depends on data; it must be known at compile time"),
-        inputs.empty() || inputs[0] == nullptr ? ValueId() : inputs[0]->value);
-  }
-  const std::string wanted =
-      inputs[0]->constant.ElementAsInt(0) != 0 ? "then_branch" : "else_branch";
-  const onnx::GraphProto* branch = nullptr;
-  for (const auto& attribute : node.attribute()) {
-    if (attribute.name() == wanted) branch = &attribute.g();
-  }
-  if (branch == nullptr || branch->output_size() < node.output_size())
-    Fail(wanted + " does not fit");
-  for (const auto& tensor : branch->initializer()) {
-    const HostTensor value = OrFail(ReadTensor(tensor, nullptr, nullptr));
-    Bind(tensor.name(), {value.type(), {}, value, true});
-  }
-  Scope inner = scope;
-  ++inner.depth;
-  int number = 0;
-  for (const NodeProto& step : branch->node()) {
-    inner.where = fmt::format("{}: node '{}' ({}) of its {}", scope.where, NodeTitle(step),
-                              step.op_type(), wanted);
-    inner.source = fmt::format("{}/{}#{}", scope.source, NodeTitle(step), number++);
-    ImportNode(step, inner);
-  }
-  for (int i = 0; i < node.output_size(); ++i) {
-    const auto it = tensors_.find(branch->output(i).name());
-    if (it == tensors_.end()) {
-      failed_.insert(node.output(i));
-      continue;
-    }
-    Bind(node.output(i), it->second);
   }
 }
 

@@ -41,6 +41,20 @@ class FunctionImporter {
   Result<ir::ValueId> DataArgument(const std::string& name, const ir::TensorType& type);
 
  private:
+  // Bindings of a subgraph's own names; what they meant outside comes back afterwards.
+  class InnerNames {
+   public:
+    InnerNames(FunctionImporter* importer, std::set<std::string> names);
+    ~InnerNames();
+    InnerNames(const InnerNames&) = delete;
+    InnerNames& operator=(const InnerNames&) = delete;
+
+   private:
+    FunctionImporter* importer_;
+    std::set<std::string> names_;
+    std::vector<std::map<std::string, Tensor>::node_type> outer_;
+    std::set<std::string> outer_failed_;
+  };
   struct Scope {  // what surrounds the node being imported
     int opset = 0;
     std::string source;
@@ -54,15 +68,20 @@ class FunctionImporter {
                const std::vector<Tensor*>& inputs, const Scope& scope);
   void ImportBody(const onnx::NodeProto& node, const std::vector<Tensor*>& inputs,
                   const Scope& scope);
-  void ImportIf(const onnx::NodeProto& node, const std::vector<Tensor*>& inputs,
-                const Scope& scope);
+  // Of NodeContext::Services (import_subgraph.cc).
+  std::vector<Tensor> ImportSubgraph(const onnx::NodeProto& node, const onnx::GraphProto& graph,
+                                     std::vector<Tensor> inputs, const Scope& scope,
+                                     const std::string& label);
+  std::vector<ir::ValueId> Derivatives(const std::vector<std::string>& inputs,
+                                       std::vector<Tensor> values, int wanted,
+                                       const std::string& output, const Scope& scope);
   void Bind(const std::string& name, Tensor tensor);
   // The tensor of that name, null when there is none (yet). Views of parameters are made here.
   Tensor* Lookup(const std::string& name);
   ir::TensorType Widened(ir::TensorType type) const;
   // Remembers the inputs that `needed` is computed from; how to give them values, or empty.
   std::string AskToBind(ir::ValueId needed);
-  NodeContext::Services ServicesFor(const onnx::NodeProto& node);
+  NodeContext::Services ServicesFor(const onnx::NodeProto& node, const Scope& scope);
   const ParameterDecision* PersistentOperand(const onnx::NodeProto& node, int slot) const;
 
   const LoadedModel& model_;
@@ -74,7 +93,9 @@ class FunctionImporter {
   ImportEvents events_;
   std::map<std::string, Tensor> tensors_;
   std::set<std::string> undecided_;
-  std::set<std::string> failed_;  // outputs of nodes that could not be imported
+  std::set<std::string> failed_;            // outputs of nodes that could not be imported
+  std::multiset<std::string> inner_names_;  // of the subgraphs being imported
+  int64_t unrolled_nodes_ = 0;
   NameSet names_;
   ir::ValueId rng_;
 };

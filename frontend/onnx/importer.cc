@@ -8,6 +8,7 @@
 
 #include "base/strings.h"
 #include "frontend/onnx/tensor_data.h"
+#include "ir/reference/reference.h"
 
 namespace hyper::onnx_frontend {
 
@@ -40,14 +41,22 @@ const ImportTable& ImportTargets() {
     RegisterDataMovementImporters(*t);
     RegisterIndexingImporters(*t);
     RegisterLossImporters(*t);
+    RegisterControlFlowImporters(*t);
+    RegisterSequenceImporters(*t);
+    RegisterRecurrentImporters(*t);
     RegisterTrainingImporters(*t);
+    RegisterContribNormImporters(*t);
+    RegisterContribAttentionImporters(*t);
     return t;
   }();
   return *table;
 }
 
 void Fail(std::string message) { throw ImportError(InvalidArgument(std::move(message))); }
-void Unsupported(std::string message) { throw ImportError(Unimplemented(std::move(message))); }
+void Refuse(Refusal reason, std::string_view detail, ValueId needed) {
+  throw ImportError(RefusalStatus(reason, detail), needed);
+}
+void Unsupported(std::string_view detail) { Refuse(Refusal::kLimit, detail); }
 
 int NormalAxis(int64_t axis, int rank) {
   if (axis < -rank || axis >= rank) {
@@ -83,6 +92,7 @@ std::optional<double> SplatValue(const Tensor& tensor) {
 
 ValueId Materialise(ir::Builder& builder, Tensor& tensor) {
   if (tensor.value.valid()) return tensor.value;
+  if (!tensor.is_tensor()) Refuse(Refusal::kSequences, "a tensor is expected");
   HYPER_CHECK(tensor.known, "a tensor is neither computed nor known");
   const std::optional<double> splat = SplatValue(tensor);
   tensor.value = splat.has_value() && tensor.type.elements() > 1
@@ -90,6 +100,16 @@ ValueId Materialise(ir::Builder& builder, Tensor& tensor) {
                      : builder.Constant(tensor.constant);
   return tensor.value;
 }
+
+namespace {
+
+std::vector<ValueId> MaterialiseAll(ir::Builder& builder, std::vector<Tensor>& tensors) {
+  std::vector<ValueId> values;
+  for (Tensor& t : tensors) values.push_back(Materialise(builder, t));
+  return values;
+}
+
+}  // namespace
 
 NodeContext::NodeContext(const onnx::NodeProto& node, int opset, int since, const ImportMode& mode,
                          ir::Builder* builder, std::vector<Tensor*> inputs,
@@ -106,12 +126,20 @@ NodeContext::NodeContext(const onnx::NodeProto& node, int opset, int since, cons
 
 Tensor& NodeContext::Require(int i) const {
   if (!Has(i)) Fail(fmt::format("operand {} is missing", i));
-  return *inputs_[static_cast<size_t>(i)];
+  Tensor& tensor = *inputs_[static_cast<size_t>(i)];
+  if (!tensor.is_tensor()) {
+    Refuse(Refusal::kSequences, fmt::format("operand {} is no tensor", i));
+  }
+  return tensor;
 }
 
 ValueId NodeContext::In(int i) { return Materialise(*builder_, Require(i)); }
 const ir::TensorType& NodeContext::Type(int i) const { return Require(i).type; }
 const Tensor& NodeContext::Operand(int i) const { return Require(i); }
+const Tensor& NodeContext::AnyOperand(int i) const {
+  if (!Has(i)) Fail(fmt::format("operand {} is missing", i));
+  return *inputs_[static_cast<size_t>(i)];
+}
 
 const HostTensor* NodeContext::Known(int i) const {
   const Tensor& tensor = Require(i);
@@ -121,10 +149,10 @@ const HostTensor* NodeContext::Known(int i) const {
 const HostTensor& NodeContext::RequireKnown(int i, std::string_view what) const {
   const HostTensor* known = Known(i);
   if (known == nullptr) {
-    throw ImportError(
-        Unimplemented(fmt::format("{} ('{}') depends on data; it must be known at compile time",
-                                  what, node_.input(i))),
-        Require(i).value);
+    Refuse(Refusal::kDataShapes,
+           fmt::format("{} ('{}') depends on data; it must be known at compile time", what,
+                       node_.input(i)),
+           Require(i).value);
   }
   return *known;
 }
@@ -269,6 +297,38 @@ void NodeContext::OutConstant(int i, HostTensor value) {
   if (i >= node_.output_size()) return;
   const ir::TensorType type = value.type();
   outputs_[static_cast<size_t>(i)] = {type, {}, std::move(value), true};
+}
+
+void NodeContext::OutTensor(int i, Tensor tensor) {
+  if (i >= node_.output_size()) return;
+  outputs_[static_cast<size_t>(i)] = std::move(tensor);
+}
+
+Tensor NodeContext::Compute(std::string_view op, std::vector<Tensor> operands,
+                            ir::Attributes attributes) {
+  constexpr int64_t kMaxElements = 1 << 16;
+  const bool known = std::all_of(operands.begin(), operands.end(), [](const Tensor& t) {
+    return t.known && t.type.elements() <= kMaxElements;
+  });
+  if (known) {
+    ir::Function scratch("fold");
+    ir::Builder builder(&scratch);
+    std::vector<ValueId> values;
+    for (const Tensor& t : operands) values.push_back(builder.Constant(t.constant));
+    const ValueId result = OrFail(builder.TryAdd(op, values, attributes)).front();
+    if (scratch.type(result).elements() <= kMaxElements) {
+      scratch.AddResult(result, "y");
+      const HostTensor value = OrFail(ir::Evaluate(scratch, {})).front();
+      return {value.type(), {}, value, true};
+    }
+  }
+  const ValueId value = Add1(op, MaterialiseAll(*builder_, operands), std::move(attributes));
+  return {b().type(value), value, {}, false};
+}
+
+Tensor NodeContext::ComputeReshape(Tensor x, const Dims& dims) {
+  if (x.type.dims == dims) return x;
+  return Compute("reshape", {std::move(x)}, {{"shape", dims}});
 }
 
 void NodeContext::Forward(int i, int input) {

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/status.h"
+#include "frontend/onnx/refusal.h"
 #include "ir/builder.h"
 #include "ir/graph.h"
 #include "onnx/onnx_pb.h"
@@ -36,6 +38,9 @@ struct ImportTarget {
   std::vector<int> weight_inputs;    // anonymous constants there are trained too
   std::string_view no_gradient;      // why it passes no gradient, or empty
   std::string_view domain;           // "" for the default domain
+  // Takes operands that are no tensors (sequences, empty optionals) and runs where all operands are
+  // known without being computed apart: operators that only arrange what others compute.
+  bool structural = false;
 };
 
 class ImportTable {
@@ -65,7 +70,12 @@ void RegisterShapeImporters(ImportTable& table);
 void RegisterDataMovementImporters(ImportTable& table);
 void RegisterIndexingImporters(ImportTable& table);
 void RegisterLossImporters(ImportTable& table);
+void RegisterControlFlowImporters(ImportTable& table);
+void RegisterSequenceImporters(ImportTable& table);
+void RegisterRecurrentImporters(ImportTable& table);
 void RegisterTrainingImporters(ImportTable& table);
+void RegisterContribNormImporters(ImportTable& table);
+void RegisterContribAttentionImporters(ImportTable& table);
 
 // Raised by importers, caught by the driver, which adds the node's name. Never leaves the library.
 class ImportError : public std::exception {
@@ -81,8 +91,13 @@ class ImportError : public std::exception {
   Status status_;
   ir::ValueId needed_;
 };
-[[noreturn]] void Fail(std::string message);         // the model is wrong
-[[noreturn]] void Unsupported(std::string message);  // right, but we do not have it
+[[noreturn]] void Fail(std::string message);  // the model is wrong
+// Right, but refused; `needed` as in ImportError.
+[[noreturn]] void Refuse(Refusal reason, std::string_view detail, ir::ValueId needed = {});
+// Refusal::kLimit: an attribute or a size that the operator's importer does not take.
+[[noreturn]] void Unsupported(std::string_view detail);
+// Inside a subgraph that was reported already: nothing more to say about the node that holds it.
+class ReportedError : public std::exception {};
 template <typename T>
 T OrFail(Result<T> result) {
   if (!result.ok()) throw ImportError(result.status());
@@ -95,6 +110,12 @@ struct Tensor {
   ir::ValueId value;        // invalid until needed as a value (constants are added lazily)
   ir::HostTensor constant;  // defined when known at compile time
   bool known = false;
+  // A sequence: its elements; `type` is that of an element, or of none with the dims empty. Then
+  // and for an optional without a value (`absent`) there is no value and nothing known.
+  std::shared_ptr<const std::vector<Tensor>> sequence = nullptr;
+  bool absent = false;
+
+  bool is_tensor() const { return sequence == nullptr && !absent; }
 };
 
 // What the importers of nodes with state report back, collected by the driver.
@@ -115,6 +136,9 @@ struct ImportMode {
   bool double_precision = false;   // f32 of the file is f64 of the program
 };
 
+// Nodes that unrolled loops may import for one function of the program, over all of them.
+inline constexpr int64_t kMaxUnrolledNodes = 500'000;
+
 using ExprFunction = std::function<int(ir::ExprBuilder&, std::span<const int>)>;
 
 // One node while it is imported. Operands are counted from 0; an absent optional operand is one
@@ -126,6 +150,20 @@ class NodeContext {
     // How the tensor behind operand i is held across steps.
     std::function<std::optional<ir::ArgumentKind>(int)> persistent_kind;
     std::function<std::string(int)> persistent_name;
+    // Imports a subgraph of the node with these operands for its inputs and returns its outputs.
+    // `label` ("iteration 3") tells repeated imports of one graph apart in names and messages.
+    // Raises ReportedError when something in it failed.
+    std::function<std::vector<Tensor>(const onnx::GraphProto&, std::vector<Tensor>,
+                                      const std::string& label)>
+        subgraph;
+    // Takes `nodes` from the number of nodes that unrolling may still make; false: too many.
+    std::function<bool(int64_t)> reserve_nodes;
+    // The tensor `output` of the graph computed anew with `values` for the tensors `inputs`, and
+    // the derivatives of its sum by the first `wanted` of them.
+    std::function<std::vector<ir::ValueId>(const std::vector<std::string>& inputs,
+                                           std::vector<Tensor> values, int wanted,
+                                           const std::string& output)>
+        derivatives;
   };
 
   NodeContext(const onnx::NodeProto& node, int opset, int since, const ImportMode& mode,
@@ -173,10 +211,15 @@ class NodeContext {
   ir::ValueId MapTensors(std::vector<Tensor> operands, const ExprFunction& body);
   ir::ValueId Reshape(ir::ValueId x, ir::Dims dims);  // fails on another number of elements
   ir::ValueId BroadcastTo(ir::ValueId x, const ir::Dims& dims);
-  const Tensor& Operand(int i) const;
+  const Tensor& Operand(int i) const;     // fails when absent or no tensor
+  const Tensor& AnyOperand(int i) const;  // fails when absent
+  // The op over tensors: computed now when all are known and the result is small.
+  Tensor Compute(std::string_view op, std::vector<Tensor> operands, ir::Attributes attributes = {});
+  Tensor ComputeReshape(Tensor x, const ir::Dims& dims);  // the same number of elements
 
   void Out(int i, ir::ValueId value);
   void OutConstant(int i, ir::HostTensor value);
+  void OutTensor(int i, Tensor tensor);  // known or not, sequences and absent ones too
   // Output i is operand `input`, known or not.
   void Forward(int i, int input);
   const std::vector<Tensor>& outputs() const { return outputs_; }
@@ -199,7 +242,7 @@ int NormalAxis(int64_t axis, int rank);
 std::vector<int> NormalAxes(std::span<const int64_t> axes, int rank);  // sorted, without repeats
 // Fails when `dims` is negative or holds more elements than an address can.
 void CheckDims(const ir::Dims& dims);
-// Adds the known tensor to the function once.
+// Adds the known tensor to the function once. Refuses what is no tensor.
 ir::ValueId Materialise(ir::Builder& builder, Tensor& tensor);
 // True with the value when every element of a known tensor is the same (and there is one).
 std::optional<double> SplatValue(const Tensor& tensor);

@@ -123,7 +123,7 @@ void CastTo(NodeContext& c, DType to) {
 void Cast(NodeContext& c) {
   const int to = static_cast<int>(c.Int("to", 0));
   const std::optional<DType> dtype = DTypeFromOnnx(to);
-  if (!dtype.has_value()) Unsupported("casting to " + OnnxTypeName(to) + " is not supported");
+  if (!dtype.has_value()) Refuse(RefusalOfElementType(to), "casting to " + OnnxTypeName(to));
   // In double precision nothing is rounded to f32 on the way.
   CastTo(c, c.mode().double_precision && *dtype == DType::kF32 ? DType::kF64 : *dtype);
 }

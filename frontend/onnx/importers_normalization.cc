@@ -252,7 +252,17 @@ void RegisterNormalizationImporters(ImportTable& t) {
          "batch_norm in training, map with the running statistics otherwise",
          {},
          {1, 2}});
-  t.Add({"LayerNormalization", 17, 17, LayerNormalization, "layer_norm", {}, {1, 2}});
+  // Exporters wrote it under this name before opset 17 had it.
+  t.Add({"LayerNormalization", 1, 17, LayerNormalization, "layer_norm", {}, {1, 2}});
+  t.Add({"LayerNormalization",
+         1,
+         1,
+         LayerNormalization,
+         "layer_norm",
+         {},
+         {1, 2},
+         {},
+         "com.microsoft"});
   t.Add({"RMSNormalization", 23, 23, RmsNormalization, "rms_norm", {}, {1}});
   t.Add({"SimplifiedLayerNormalization", 1, 1, RmsNormalization, "rms_norm", {}, {1}});
   t.Add({"SimplifiedLayerNormalization",

@@ -42,8 +42,8 @@ std::optional<DType> TypeAttribute(NodeContext& c, std::string_view name) {
   if (given == 0) return std::nullopt;
   const std::optional<DType> dtype = DTypeFromOnnx(static_cast<int>(given));
   if (!dtype.has_value()) {
-    Unsupported(fmt::format("{} has an element type that is not supported: {}", name,
-                            OnnxTypeName(static_cast<int>(given))));
+    Refuse(RefusalOfElementType(static_cast<int>(given)),
+           fmt::format("{} {}", name, OnnxTypeName(static_cast<int>(given))));
   }
   return c.mode().double_precision && *dtype == DType::kF32 ? DType::kF64 : *dtype;
 }

@@ -174,9 +174,10 @@ void CountSamples(NodeContext& c, RegionAxis* axis, double scale, bool half_pixe
   if (ratio > 0) return;
   const HostTensor* known = c.Known(1);
   if (known == nullptr) {
-    Unsupported(
-        "the number of samples depends on data (sampling_ratio is 0); give it, or make the "
-        "regions known");
+    Refuse(Refusal::kDataShapes,
+           "the number of samples depends on data (sampling_ratio is 0); give it, or make the "
+           "regions known",
+           c.Operand(1).value);
   }
   axis->samples.assign(static_cast<size_t>(regions), 0);
   for (int64_t r = 0; r < regions; ++r) {
@@ -392,8 +393,6 @@ void DeformConv(NodeContext& c) {
   c.Out(0, AddBias(c, y, 3));
 }
 
-void ImageDecoder(NodeContext&) { Unsupported("the shape of its output depends on data"); }
-
 }  // namespace
 
 void RegisterSamplingImporters(ImportTable& t) {
@@ -402,14 +401,6 @@ void RegisterSamplingImporters(ImportTable& t) {
          "maps for the coordinates, gather, map and reduce; sampling_ratio 0 needs known regions"});
   t.Add({"MaxRoiPool", 1, 22, MaxRoiPool, "gather, map and reduce max per dim"});
   t.Add({"DeformConv", 19, 22, DeformConv, "as GridSample, then dot", {}, {1, 3}});
-  t.Add({"ImageDecoder",
-         20,
-         20,
-         ImageDecoder,
-         "always refused: the shape of its output depends on data",
-         {},
-         {},
-         "its result is an image file's content"});
 }
 
 }  // namespace hyper::onnx_frontend

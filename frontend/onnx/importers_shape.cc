@@ -64,7 +64,7 @@ void Range(NodeContext& c) {
   c.OutConstant(0, ConvertTensor(HostTensor::FromVector(DType::kI64, {n}, values), dtype));
 }
 
-void Identity(NodeContext& c) { c.Forward(0, 0); }
+void Identity(NodeContext& c) { c.OutTensor(0, c.AnyOperand(0)); }
 
 void Reshape(NodeContext& c) {
   Dims target = c.Ints(1, "the target shape");
@@ -171,7 +171,7 @@ void EyeLike(NodeContext& c) {
   const int64_t k = c.Int("k", 0);
   const int to = static_cast<int>(c.Int("dtype", DTypeToOnnx(c.Type(0).dtype)));
   const auto dtype = DTypeFromOnnx(to);
-  if (!dtype.has_value()) Unsupported("element type " + OnnxTypeName(to));
+  if (!dtype.has_value()) Refuse(RefusalOfElementType(to), "element type " + OnnxTypeName(to));
   const ValueId row =
       c.Add1("iota", {}, {{"shape", dims}, {"axis", int64_t{0}}, {"dtype", DType::kI64}});
   const ValueId column =
@@ -192,7 +192,7 @@ void RegisterShapeImporters(ImportTable& t) {
   t.Add({"Constant", 1, 25, Constant, "a constant or a parameter"});
   t.Add({"ConstantOfShape", 9, 25, ConstantOfShape, "a broadcast constant", {0}});
   t.Add({"Range", 11, 27, Range, "a constant", {0, 1, 2}});
-  t.Add({"Identity", 1, 25, Identity, "nothing"});
+  t.Add({"Identity", 1, 25, Identity, "nothing", {}, {}, {}, {}, true});
   t.Add({"Reshape", 5, 25, Reshape, "reshape", {1}});
   t.Add({"Flatten", 1, 25, Flatten, "reshape"});
   t.Add({"Squeeze", 1, 25, Squeeze, "reshape", {1}});

@@ -284,7 +284,8 @@ void MelWeightMatrix(NodeContext& c) {
   const int64_t length = Length(c, 1, "dft_length");
   const int type = static_cast<int>(c.Int("output_datatype", 1));
   const std::optional<DType> dtype = DTypeFromOnnx(type);
-  if (!dtype.has_value()) Unsupported(fmt::format("output_datatype {}", OnnxTypeName(type)));
+  if (!dtype.has_value())
+    Refuse(RefusalOfElementType(type), "output_datatype " + OnnxTypeName(type));
   const Dims dims = {length / 2 + 1, mels};
   CheckDims(dims);
   std::vector<ValueId> operands = {Iota(c, dims, 0), Iota(c, dims, 1)};

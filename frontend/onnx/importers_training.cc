@@ -1,6 +1,7 @@
-// One step of an optimizer as an operator (ai.onnx.preview.training). Operands: the learning rate
-// R, the count of updates T, then for n tensors all values, all gradients and the state tensors,
-// kind by kind; outputs in the same order without the gradients. R and T may arrive as data.
+// Operators of ai.onnx.preview.training: Gradient, and one step of an optimizer with operands: the
+// rate R, the count of updates T, then for n tensors all values, all gradients and the state
+// tensors, kind by kind; outputs in the same order without the gradients. R and T may arrive as
+// data.
 #include <fmt/format.h>
 
 #include "frontend/onnx/importer.h"
@@ -146,6 +147,27 @@ void Momentum(NodeContext& c) {
   }
 }
 
+// Derivatives of the function xs, zs -> y that the graph computes, at the operands given. Another
+// shape of y than a scalar stands for its sum.
+void Gradient(NodeContext& c) {
+  std::vector<std::string> names;
+  int wanted = 0;
+  for (const char* list : {"xs", "zs"}) {
+    const auto* a = c.Attribute(list);
+    if (a != nullptr) names.insert(names.end(), a->strings().begin(), a->strings().end());
+    if (list[0] == 'x') wanted = static_cast<int>(names.size());
+  }
+  if (static_cast<int>(names.size()) != c.input_count() || wanted == 0) {
+    Fail(fmt::format("xs and zs name {} tensors, the node has {} operands", names.size(),
+                     c.input_count()));
+  }
+  std::vector<Tensor> values;
+  for (int i = 0; i < c.input_count(); ++i) values.push_back(c.Operand(i));
+  const std::vector<ValueId> by =
+      c.services().derivatives(names, std::move(values), wanted, c.String("y", ""));
+  for (int i = 0; i < wanted; ++i) c.Out(i, by[static_cast<size_t>(i)]);
+}
+
 }  // namespace
 
 void RegisterTrainingImporters(ImportTable& t) {
@@ -164,6 +186,11 @@ void RegisterTrainingImporters(ImportTable& t) {
          .doc = "maps per tensor",
          .no_gradient = kNoGradient,
          .domain = kDomain});
+  t.Add({.op = "Gradient",
+         .import = Gradient,
+         .doc = "the function that the graph computes, differentiated",
+         .domain = kDomain,
+         .structural = true});
 }
 
 }  // namespace hyper::onnx_frontend

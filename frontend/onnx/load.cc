@@ -43,6 +43,33 @@ ir::HostTensor ListTensor(ir::DType dtype, const Values& values) {
   return ir::HostTensor::FromVector(dtype, {static_cast<int64_t>(copy.size())}, copy);
 }
 
+// Initializers of the subgraphs of a node, nested ones included.
+void CollectInnerTensors(const onnx::NodeProto& node, ExternalData* external, LoadedModel* model,
+                         Diagnostics* diagnostics) {
+  const auto collect = [&](const onnx::GraphProto& graph) {
+    for (const onnx::TensorProto& proto : graph.initializer()) {
+      model->has_external_data |= proto.data_location() == onnx::TensorProto::EXTERNAL;
+      ir::HostTensor& value = model->inner_tensors[&proto];
+      if (!DTypeFromOnnx(proto.data_type()).has_value()) continue;
+      auto read = ReadTensor(proto, external, model->proto);
+      if (read.ok()) {
+        value = *read;
+      } else {
+        diagnostics->Error({NodeLocation(model->path, node)},
+                           fmt::format("initializer '{}' of a subgraph: {}", proto.name(),
+                                       read.status().message()));
+      }
+    }
+    for (const onnx::NodeProto& inner : graph.node()) {
+      CollectInnerTensors(inner, external, model, diagnostics);
+    }
+  };
+  for (const onnx::AttributeProto& attribute : node.attribute()) {
+    if (attribute.has_g()) collect(attribute.g());
+    for (const onnx::GraphProto& graph : attribute.graphs()) collect(graph);
+  }
+}
+
 void CollectTensors(ExternalData* external, LoadedModel* model, Diagnostics* diagnostics) {
   const onnx::GraphProto& graph = model->graph();
   std::set<std::string> inputs;
@@ -57,7 +84,8 @@ void CollectTensors(ExternalData* external, LoadedModel* model, Diagnostics* dia
                        {},
                        proto.data_type(),
                        TensorOrigin::kInitializer,
-                       inputs.count(proto.name()) > 0};
+                       inputs.count(proto.name()) > 0,
+                       RefusalOfElementType(proto.data_type())};
     if (DTypeFromOnnx(proto.data_type()).has_value()) {
       auto value = ReadTensor(proto, external, model->proto);
       if (!value.ok()) {
@@ -70,6 +98,7 @@ void CollectTensors(ExternalData* external, LoadedModel* model, Diagnostics* dia
     add(std::move(tensor));
   }
   for (const onnx::NodeProto& node : graph.node()) {
+    CollectInnerTensors(node, external, model, diagnostics);
     if (node.op_type() != "Constant" || !NormalDomain(node.domain()).empty()) continue;
     if (node.output_size() != 1) continue;
     auto value = ReadConstantNode(node, external, model->proto);
@@ -77,7 +106,9 @@ void CollectTensors(ExternalData* external, LoadedModel* model, Diagnostics* dia
     if (value.ok()) {
       tensor.value = *value;
       tensor.onnx_type = DTypeToOnnx(value->type().dtype);
-    } else if (value.status().code() != StatusCode::kUnimplemented) {
+    } else if (const auto why = RefusalOf(value.status().message()); why.has_value()) {
+      tensor.refusal = *why;
+    } else {
       diagnostics->Error({NodeLocation(model->path, node)}, value.status().message());
     }
     add(std::move(tensor));
@@ -114,7 +145,8 @@ Result<ir::HostTensor> ReadConstantNode(const onnx::NodeProto& node, ExternalDat
   for (const onnx::AttributeProto& a : node.attribute()) {
     if (a.name() == "value") {
       if (!DTypeFromOnnx(a.t().data_type()).has_value()) {
-        return Unimplemented("element type " + OnnxTypeName(a.t().data_type()));
+        return RefusalStatus(RefusalOfElementType(a.t().data_type()),
+                             "element type " + OnnxTypeName(a.t().data_type()));
       }
       return ReadTensor(a.t(), external, owner);
     }
@@ -122,9 +154,10 @@ Result<ir::HostTensor> ReadConstantNode(const onnx::NodeProto& node, ExternalDat
     if (a.name() == "value_int") return ir::HostTensor::ScalarI64(a.i());
     if (a.name() == "value_floats") return ListTensor<float>(ir::DType::kF32, a.floats());
     if (a.name() == "value_ints") return ListTensor<int64_t>(ir::DType::kI64, a.ints());
-    if (a.name() == "value_string" || a.name() == "value_strings" || a.name() == "sparse_value") {
-      return Unimplemented(a.name() + " is not supported");
+    if (a.name() == "value_string" || a.name() == "value_strings") {
+      return RefusalStatus(Refusal::kStrings, a.name());
     }
+    if (a.name() == "sparse_value") return RefusalStatus(Refusal::kLimit, a.name());
   }
   return InvalidArgument("has no value attribute");
 }

@@ -10,6 +10,7 @@
 
 #include "base/diagnostics.h"
 #include "base/status.h"
+#include "frontend/onnx/refusal.h"
 #include "frontend/onnx/tensor_data.h"
 #include "ir/types.h"
 #include "onnx/onnx_pb.h"
@@ -34,7 +35,8 @@ struct NamedTensor {
   ir::HostTensor value;  // undefined when the IR does not have the element type
   int onnx_type = 0;
   TensorOrigin origin = TensorOrigin::kInitializer;
-  bool also_input = false;  // listed as a graph input too
+  bool also_input = false;                   // listed as a graph input too
+  Refusal refusal = Refusal::kElementTypes;  // why `value` is undefined
 };
 
 struct LoadedModel {
@@ -48,6 +50,8 @@ struct LoadedModel {
   std::vector<NamedTensor> tensors;         // initializers, then Constant nodes, in file order
   std::map<std::string, int> tensor_index;  // name -> index in `tensors`
   std::vector<const onnx::ValueInfoProto*> inputs;  // without those that are initializers
+  // Values of the initializers of subgraphs, undefined where the IR lacks the element type.
+  std::map<const onnx::TensorProto*, ir::HostTensor> inner_tensors;
   bool has_external_data = false;
 
   const onnx::GraphProto& graph() const { return proto->graph(); }
@@ -81,7 +85,8 @@ void ValidateNodes(const onnx::ModelProto& model, const std::vector<int>& node_o
 // Sorts the nodes (and `node_opset` with them); stable. A cycle is an error that prints it.
 void SortNodes(onnx::GraphProto* graph, std::vector<int>* node_opset, const std::string& path,
                Diagnostics* diagnostics);
-// Names that the node reads, captured names of its subgraphs included, without empty ones.
+// Names that the node reads, captured names of its subgraphs and those of the function that a
+// Gradient differentiates included, without empty ones.
 std::vector<std::string> NamesRead(const onnx::NodeProto& node);
 
 }  // namespace hyper::onnx_frontend

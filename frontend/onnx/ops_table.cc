@@ -104,7 +104,6 @@ class BodyJudge {
 
  private:
   bool Judge(const std::string& op) {
-    if (op == "If" || op == "Constant") return true;
     const onnx::OpSchema* schema = SchemaAt("", op, opset_);
     if (schema == nullptr) return false;
     const ImportTarget* target = ImportTargets().Find("", op);
@@ -131,18 +130,11 @@ std::vector<Row> Rows() {
     rows.push_back(ImporterRow(target));
     if (target.domain.empty()) done.insert(std::string(target.op));
   }
-  Row branch;
-  branch.op = "If";
-  branch.by = "branch";
-  branch.doc = "the chosen branch, whose condition must be known at compile time";
-  FillOpsets(&branch, [](const onnx::OpSchema&) { return true; });
-  if (done.insert("If").second) rows.push_back(branch);
   const int newest = NewestOpset("");
   BodyJudge judge(newest);
   for (const onnx::OpSchema& schema : onnx::OpSchemaRegistry::get_all_schemas()) {
     if (!schema.domain().empty() || done.contains(schema.Name()) || schema.deprecated()) continue;
-    // Sequences of tensors are no values here, whatever their bodies are.
-    if (schema.Name() == "SequenceMap" || !judge.Works(schema.Name())) continue;
+    if (!judge.Works(schema.Name())) continue;
     Row row;
     row.op = schema.Name();
     row.by = "function";
@@ -163,8 +155,6 @@ std::vector<Row> Rows() {
 std::string ByOf(const onnx::OpSchema& schema, const ImportTarget* target, int opset) {
   const int since = schema.SinceVersion();
   if (target != nullptr && since >= target->oldest && since <= target->newest) return "importer";
-  if (schema.domain().empty() && schema.Name() == "If") return "branch";
-  if (schema.Name() == "SequenceMap") return {};  // sequences of tensors are no values
   if (schema.HasFunction() || schema.HasContextDependentFunction()) {
     return BodyJudge(opset).Works(schema.Name()) ? "function" : "";
   }
@@ -195,9 +185,6 @@ std::vector<OnnxOpVersion> OnnxOpVersions() {
     } else if (version.by == "function") {
       version.gradient = "as its body";
       version.doc = "ONNX's own body of the operator";
-    } else if (version.by == "branch") {
-      version.gradient = "yes";
-      version.doc = "the chosen branch, whose condition must be known at compile time";
     }
     versions[{version.domain, version.op, version.since}] = version;
   }

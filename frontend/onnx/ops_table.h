@@ -13,7 +13,7 @@ struct OnnxOpVersion {
   std::string domain;
   std::string op;
   int since = 0;
-  std::string by;        // "importer", "function" (ONNX's own body), "branch"; empty: not read
+  std::string by;        // "importer", "function" (ONNX's own body); empty: not read
   std::string gradient;  // "yes", "as its body", "none: why"; empty where not read
   std::string doc;       // what it becomes
 };
@@ -23,7 +23,7 @@ std::vector<OnnxOpVersion> OnnxOpVersions();
 // A table of at most 100 columns.
 std::string OnnxOpsText();
 // {"newest_opset", "operators": [{"domain", "op", "opsets": [first, last], "since_versions":
-// [oldest, newest], "by": "importer" | "function" | "branch", "gradient": bool or null, "reason",
+// [oldest, newest], "by": "importer" | "function", "gradient": bool or null, "reason",
 // "doc"}]}.
 std::string OnnxOpsJson();
 

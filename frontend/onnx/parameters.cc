@@ -11,16 +11,12 @@
 #include "frontend/onnx/importer.h"
 #include "frontend/onnx/parameter_looks.h"
 #include "frontend/onnx/parameter_tensors.h"
+#include "frontend/onnx/parameter_uses.h"
 
 namespace hyper::onnx_frontend {
 namespace {
 
 using onnx::NodeProto;
-
-struct Use {
-  const NodeProto* node = nullptr;
-  int slot = 0;
-};
 
 bool Contains(const std::vector<int>& list, int value) {
   return std::find(list.begin(), list.end(), value) != list.end();
@@ -112,15 +108,18 @@ class Planner {
         if (name.empty() && i >= node.input_size()) break;
         uses_[name].push_back({&node, i});
       }
-      // Captured by branches: used in a way that only the branch knows.
-      if (std::any_of(node.attribute().begin(), node.attribute().end(),
-                      [](const auto& a) { return a.has_g() || a.graphs_size() > 0; })) {
-        const std::vector<std::string> read = NamesRead(node);
-        for (size_t k = static_cast<size_t>(node.input_size()); k < read.size(); ++k) {
-          const auto view = plan_.views.find(read[k]);
-          uses_[view == plan_.views.end() ? read[k] : view->second.parameter].push_back(
-              {&node, -1});
-        }
+      std::vector<std::string> weights;
+      SubgraphUses(
+          node,
+          [this](const std::string& name, const Use& use) {
+            const auto view = plan_.views.find(name);
+            uses_[view == plan_.views.end() ? name : view->second.parameter].push_back(use);
+          },
+          &weights);
+      if (!weights.empty()) {
+        plan_.notes.push_back(
+            fmt::format("{}: not trained, since defined inside a subgraph of '{}' ({})",
+                        ShortList(weights), NodeTitle(node), node.op_type()));
       }
     }
   }
@@ -164,7 +163,7 @@ class Planner {
 
   bool HasUseIn(const ParameterDecision& d, const std::map<std::string, bool>& names) {
     for (const Use& use : uses_[d.name]) {
-      for (const std::string& o : use.node->output()) {
+      for (const std::string& o : use.outer().output()) {
         if (names.count(o) > 0) return true;
       }
     }
@@ -177,7 +176,7 @@ class Planner {
     std::string blocker;
     for (const Use& use : uses_[d.name]) {
       const std::string why = BlocksGradient(*use.node);
-      for (const std::string& o : use.node->output()) {
+      for (const std::string& o : use.outer().output()) {
         if (why.empty() && flows_.count(o) > 0) return {};
         if (in_loss_.count(o) == 0 || !blocker.empty()) continue;
         if (!why.empty()) {
@@ -191,7 +190,7 @@ class Planner {
   }
 
   static bool IsStateUse(const Use& use) {
-    return use.node->op_type() == "BatchNormalization" &&
+    return !use.inner() && use.node->op_type() == "BatchNormalization" &&
            NormalDomain(use.node->domain()).empty() && (use.slot == 3 || use.slot == 4);
   }
 
@@ -236,6 +235,7 @@ class Planner {
       if (target != nullptr && Contains(target->weight_inputs, use.slot)) return true;
       const std::string& op = use.node->op_type();
       if (vector && (op == "Add" || op == "Sub" || op == "Mul" || op == "Div")) return true;
+      if (use.inner()) continue;
       if (PassesThrough(*use.node) && use.slot == 0 && use.node->output_size() > 0 &&
           FeedsWeight(use.node->output(0), type, depth + 1)) {
         return true;
@@ -257,7 +257,7 @@ class Planner {
     const double value = d.value.ElementAsDouble(0);
     const std::vector<Use>& uses = uses_[d.name];
     return (value == 0 || value == 1) && std::all_of(uses.begin(), uses.end(), [&](const Use& u) {
-             return u.node->op_type() == "InstanceNormalization" && u.slot > 0 &&
+             return !u.inner() && u.node->op_type() == "InstanceNormalization" && u.slot > 0 &&
                     reshaped_.count(u.node->input(0)) > 0;
            });
   }
@@ -369,6 +369,7 @@ class Planner {
   std::string AliasFrom(const std::string& name, int depth = 0) {
     for (const Use& use : uses_[name]) {
       const std::string& op = use.node->op_type();
+      if (use.inner()) continue;
       if (PassesThrough(*use.node) && depth < 4 && use.node->output_size() > 0) {
         const std::string alias = AliasFrom(use.node->output(0), depth + 1);
         if (!alias.empty()) return alias;

@@ -42,6 +42,15 @@ std::vector<std::string> NamesRead(const onnx::NodeProto& node) {
     if (attribute.has_g()) ReadBySubgraph(attribute.g(), {}, &names);
     for (const auto& g : attribute.graphs()) ReadBySubgraph(g, {}, &names);
   }
+  if (node.op_type() == "Gradient" && node.domain() == "ai.onnx.preview.training") {
+    // The function to differentiate is named by its tensors.
+    for (const onnx::AttributeProto& attribute : node.attribute()) {
+      if (!attribute.s().empty()) names.push_back(attribute.s());
+      for (const std::string& name : attribute.strings()) {
+        if (!name.empty()) names.push_back(name);
+      }
+    }
+  }
   return names;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/strings.h"
+#include "frontend/onnx/refusal.h"
 #include "ir/float16.h"
 
 namespace hyper::onnx_frontend {
@@ -202,8 +203,8 @@ Result<ir::HostTensor> ReadTensor(const TensorProto& t, ExternalData* external,
   HYPER_RETURN_IF_ERROR(CheckTensor(t, external));
   const std::optional<ir::DType> dtype = DTypeFromOnnx(t.data_type());
   if (!dtype.has_value()) {
-    return Unimplemented(
-        fmt::format("element type {} is not supported", OnnxTypeName(t.data_type())));
+    return RefusalStatus(RefusalOfElementType(t.data_type()),
+                         fmt::format("element type {}", OnnxTypeName(t.data_type())));
   }
   const ir::TensorType type{*dtype, ir::Dims(t.dims().begin(), t.dims().end())};
   auto aligned = [&](const std::byte* data) {

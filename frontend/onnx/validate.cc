@@ -205,9 +205,9 @@ class NodeChecker {
       CheckSchema(node, domain, version, where);
     }
     for (const onnx::AttributeProto& attribute : node.attribute()) {
-      for (const NodeProto& inner : attribute.g().node()) Check(inner, opset);
+      for (const NodeProto& inner : attribute.g().node()) Check(inner, OpsetInside(inner, opset));
       for (const GraphProto& graph : attribute.graphs()) {
-        for (const NodeProto& inner : graph.node()) Check(inner, opset);
+        for (const NodeProto& inner : graph.node()) Check(inner, OpsetInside(inner, opset));
       }
     }
   }
@@ -218,7 +218,10 @@ class NodeChecker {
     const onnx::OpSchema* schema =
         onnx::OpSchemaRegistry::Instance()->GetSchema(node.op_type(), version, domain);
     // Not in ONNX, but written into the default domain by exporters.
-    if (schema == nullptr && node.op_type() == "SimplifiedLayerNormalization") return;
+    if (schema == nullptr && (node.op_type() == "SimplifiedLayerNormalization" ||
+                              node.op_type() == "LayerNormalization")) {
+      return;
+    }
     if (schema == nullptr) {
       diagnostics_->Error({where},
                           fmt::format("no operator '{}' in opset {}{}", node.op_type(), version,

@@ -13,6 +13,7 @@
 #include "codegen/kernel_collection.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/load.h"
+#include "frontend/onnx/refusal.h"
 #include "frontend/strategy/strategy.h"
 #include "runtime/executor.h"
 #include "runtime/program_io.h"
@@ -46,21 +47,14 @@ bool Contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-std::string ReasonOf(const std::string& text, const NodeCase& node_case) {
-  static const std::set<std::string> kRandom = {"RandomUniform", "RandomUniformLike",
-                                                "RandomNormal",  "RandomNormalLike",
-                                                "Multinomial",   "Bernoulli"};
-  if (Contains(text, "string")) return "strings";
-  if (Contains(text, "sequences, maps and optionals") || Contains(text, "not a tensor")) {
-    return "sequences and optionals";
-  }
-  for (const char* type : {"float8", "float4", "int4", "int2", "complex"}) {
-    if (Contains(text, type)) return "element types below a byte, 8-bit floats, complex numbers";
-  }
+std::string ReasonOf(const std::string& text) {
   if (Contains(text, "opsets 7 to")) return "opsets before 7";
-  if (Contains(text, "depends on data")) return "shapes or branches that depend on data";
-  if (kRandom.contains(node_case.op)) return "random numbers without a reference";
-  return kNotImplemented;
+  using onnx_frontend::Refusal;
+  const std::optional<Refusal> reason = onnx_frontend::RefusalOf(text);
+  if (!reason.has_value() || *reason == Refusal::kUnknownOperator || *reason == Refusal::kLimit) {
+    return kNotImplemented;
+  }
+  return std::string(onnx_frontend::RefusalText(*reason));
 }
 
 // A case on its way.
@@ -76,7 +70,7 @@ struct Job {
     planned.reset();
   }
   void Refuse(std::string text) {
-    outcome.reason = ReasonOf(text, *node_case);
+    outcome.reason = ReasonOf(text);
     outcome.verdict = Verdict::kRefused;
     std::replace(text.begin(), text.end(), '\n', ' ');
     outcome.text = std::move(text);

@@ -187,7 +187,7 @@ std::optional<Outcome> RunCase(const fs::path& folder) {
     auto tensor = ReadPb(data / fmt::format("input_{}.pb", i), input);
     if (!input.type().has_tensor_type() || !tensor.has_value()) {
       outcome.kind = Outcome::kUnsupported;
-      outcome.text = "an input is not a tensor";
+      outcome.text = RefusalMessage(Refusal::kSequences, "an input is not a tensor");
       return outcome;
     }
     inputs[input.name()] = *tensor;
@@ -197,7 +197,7 @@ std::optional<Outcome> RunCase(const fs::path& folder) {
     auto tensor = ReadPb(data / fmt::format("output_{}.pb", i), model.graph().output(i));
     if (!model.graph().output(i).type().has_tensor_type() || !tensor.has_value()) {
       outcome.kind = Outcome::kUnsupported;
-      outcome.text = "an output is not a tensor";
+      outcome.text = RefusalMessage(Refusal::kSequences, "an output is not a tensor");
       return outcome;
     }
     expected.push_back(*tensor);
@@ -258,16 +258,15 @@ TEST(OnnxConformance, NodeTests) {
     if (outcome.kind == Outcome::kFailed)
       failed.push_back(name + " (" + outcome.op + "): " + outcome.text);
     if (outcome.kind != Outcome::kUnsupported) continue;
-    const bool type =
-        outcome.text.find("element type that is not supported") != std::string::npos ||
-        outcome.text.find("casting to ") != std::string::npos;
+    const std::optional<Refusal> why = RefusalOf(outcome.text);
+    const bool type = why == Refusal::kElementTypes || why == Refusal::kStrings;
     const bool whole = unsupported_of_op[outcome.op] == of_op[outcome.op];
     std::string reason = outcome.text;
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     const std::string key = whole  ? "op " + outcome.op
                             : type ? "types of " + outcome.op
                                    : "case " + name;
-    refused.emplace(key, type && !whole ? "element types that the IR does not have" : reason);
+    refused.emplace(key, type && !whole ? std::string(RefusalText(*why)) : reason);
   }
   int refused_cases = 0;
   for (const auto& [op, count] : unsupported_of_op) refused_cases += count;

@@ -154,7 +154,7 @@ TEST(Inspect, ReportsWeightsDimsAndProblems) {
   EXPECT_EQ(report.problems[1].op, "ArgMax");
   EXPECT_EQ(report.problems[1].kind, "gradient");
   EXPECT_THAT(ReportText(report),
-              HasSubstr("import    where (NonZero): this operator is not supported"));
+              HasSubstr("import    where (NonZero): shapes that depend on data are not supported"));
   EXPECT_THAT(ReportJson(report), HasSubstr("\"trained_elements\": 8"));
 }
 
