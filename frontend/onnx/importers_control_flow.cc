@@ -116,7 +116,8 @@ void Loop(NodeContext& c) {
              fmt::format("the trip count ('{}') is computed from data", c.node().input(0)),
              c.Operand(0).value);
     }
-    trips = static_cast<int64_t>(c.Ints(0, "the trip count").at(0));
+    if (c.Type(0).elements() != 1) Fail("one trip count is expected");
+    trips = c.Ints(0, "the trip count")[0];
   }
   bool more = !c.Has(1) || KnownCondition(c.AnyOperand(1), "the first condition");
   if (!trips.has_value() && !c.Has(1)) {
@@ -265,6 +266,7 @@ void ScanBatched(NodeContext& c) {
   const int first = 1 + plan.states;
   const int64_t length = ScanLength(c, plan, first, 1);
   const int64_t batch = c.Shape(first)[0];
+  if (!c.services().reserve_nodes(batch)) Unsupported(fmt::format("a batch of {}", batch));
   std::vector<int64_t> lengths(static_cast<size_t>(batch), length);
   if (c.Has(0)) {
     if (c.Known(0) == nullptr) {

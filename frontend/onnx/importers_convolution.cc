@@ -162,6 +162,7 @@ void Col2Im(NodeContext& c) {
   CheckDims(image);
   CheckDims(block);
   const int64_t taps = ir::ElementCount(block);
+  if (taps > 4096) Fail(fmt::format("blocks of {} elements; at most 4096 are supported", taps));
   Dims lifted = {x[0], x[1] / taps, taps};
   for (size_t i = 0; i < n; ++i) {
     const int64_t span = image[i] + w.pads_low[i] + w.pads_high[i] - w.effective(i);

@@ -137,6 +137,9 @@ class Recurrent {
       Fail(fmt::format("hidden_size is {}, R has {}", c_.Int("hidden_size", 0), hidden_));
     }
     if (steps_ < 1) Fail("the sequence has no time step");
+    if (steps_ > kMaxUnrolledNodes || !c_.services().reserve_nodes(directions_ * steps_ * 4)) {
+      Unsupported(fmt::format("unrolling {} time steps makes too many nodes", steps_));
+    }
     Expect(1, {directions_, gates_ * hidden_, input_});
     Expect(2, {directions_, gates_ * hidden_, hidden_});
     Expect(3, {directions_, 2 * gates_ * hidden_});

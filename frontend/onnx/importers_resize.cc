@@ -17,6 +17,11 @@ namespace {
 
 using ir::HostTensor;
 
+// Weights and indices are listed at compile time: bounds of what a file can ask for.
+constexpr int64_t kMaxExtent = int64_t{1} << 22;
+constexpr int64_t kMaxMatrix = int64_t{1} << 24;
+constexpr size_t kMaxGathers = 64;
+
 struct Tap {
   int64_t index = 0;  // may lie outside the input: the nearest element is meant
   double weight = 0;
@@ -321,6 +326,10 @@ ValueId Extrapolate(NodeContext& c, ValueId y, const Axis& a, const Settings& s)
 
 Plan PlanOf(const Axis& a, const Settings& s) {
   if (a.in == 0) Fail("cannot resize an empty dim");
+  if (a.in > kMaxExtent || a.out > kMaxExtent) {
+    Fail(fmt::format("resizing {} elements to {}; at most {} are supported", a.in, a.out,
+                     kMaxExtent));
+  }
   Plan plan;
   plan.axis = a;
   for (int64_t i = 0; i < a.out; ++i) {
@@ -349,7 +358,12 @@ ValueId ResizeAxis(NodeContext& c, ValueId x, Plan plan) {
   }
   if (repeats) return Repeat(c, x, a.axis, factor);
   // Adding gradients up by index costs about as much as a product with 256 columns.
-  if (plan.count > 4 || (plan.count > 1 && a.in <= 256)) return MatrixProduct(c, x, a, plan.taps);
+  const bool wide = plan.count > 4 || (plan.count > 1 && a.in <= 256);
+  if (wide && a.out <= kMaxMatrix / a.in) return MatrixProduct(c, x, a, plan.taps);
+  if (plan.count > kMaxGathers) {
+    Fail(fmt::format("resizing {} elements to {} with {} weights each is too large", a.in, a.out,
+                     plan.count));
+  }
   return Gathers(c, x, a, plan.taps, plan.count);
 }
 

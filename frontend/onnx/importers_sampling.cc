@@ -101,7 +101,7 @@ struct RegionAxis {
   int column = 0;  // of its start; the end is two further
   int64_t extent = 0;
   int64_t bins = 0;
-  std::vector<double> samples;  // per bin and region
+  std::vector<double> samples;  // per bin: of all regions, or one number per region
 };
 
 // Coordinates and weights of the samples, dims {samples y, samples x, regions, bins y, bins x}.
@@ -116,8 +116,10 @@ RegionSamples SampleRegion(NodeContext& c, const RegionAxis& axis, const Dims& d
     const ValueId v = c.Reshape(SliceDim(c, c.In(1), 1, i, i + 1), {dims[2]});
     return c.b().Broadcast(c.b().Cast(real, v), dims, {2});
   };
-  const ValueId samples = c.b().Broadcast(
-      c.b().Constant(HostTensor::FromVector(DType::kF64, {dims[2]}, axis.samples)), dims, {2});
+  const bool uniform = axis.samples.size() == 1;
+  const ValueId counts = c.b().Constant(
+      HostTensor::FromVector(DType::kF64, uniform ? Dims{1} : Dims{dims[2]}, axis.samples));
+  const ValueId samples = c.b().Broadcast(counts, dims, {2});
   const std::vector<ValueId> operands = {column(axis.column), column(axis.column + 2), samples,
                                          Iota(c, dims, which), Iota(c, dims, 3 + which)};
   auto build = [&](bool weight) {
@@ -168,7 +170,7 @@ void CountSamples(NodeContext& c, RegionAxis* axis, double scale, bool half_pixe
   const int64_t regions = c.Shape(1)[0];
   const int64_t ratio = c.Int("sampling_ratio", 0);
   if (ratio < 0 || ratio > 1024) Fail(fmt::format("sampling_ratio {}", ratio));
-  axis->samples.assign(static_cast<size_t>(regions), static_cast<double>(ratio));
+  axis->samples = {static_cast<double>(ratio)};
   if (ratio > 0) return;
   const HostTensor* known = c.Known(1);
   if (known == nullptr) {
@@ -177,6 +179,7 @@ void CountSamples(NodeContext& c, RegionAxis* axis, double scale, bool half_pixe
            "regions known",
            c.Operand(1).value);
   }
+  axis->samples.assign(static_cast<size_t>(regions), 0);
   for (int64_t r = 0; r < regions; ++r) {
     const double size = scale * (known->ElementAsDouble(4 * r + axis->column + 2) -
                                  known->ElementAsDouble(4 * r + axis->column));
@@ -351,22 +354,25 @@ void DeformConv(NodeContext& c) {
   const Dims tap_strides = ir::RowMajorStrides(w.kernel);
   const Dims out_strides = ir::RowMajorStrides(out);
   std::vector<ValueId> coordinates;
+  const ValueId tap = Iota(c, dims, 2);
+  const ValueId position = Iota(c, dims, 3);
   for (size_t d = 0; d < n; ++d) {
-    std::vector<double> fixed;
-    for (int64_t t = 0; t < taps; ++t) {
-      for (int64_t p = 0; p < positions; ++p) {
-        fixed.push_back(static_cast<double>(p / out_strides[d] % out[d] * w.strides[d] -
-                                            w.pads_low[d] +
-                                            t / tap_strides[d] % w.kernel[d] * w.dilations[d]));
-      }
-    }
-    const ValueId grid = c.b().Broadcast(
-        c.b().Cast(real,
-                   c.b().Constant(HostTensor::FromVector(DType::kF64, {taps, positions}, fixed))),
-        dims, {2, 3});
     const int64_t at = static_cast<int64_t>(d);
     const ValueId offset = c.Reshape(SliceDim(c, offsets, 3, at, at + 1), dims);
-    coordinates.push_back(c.Reshape(c.b().Binary(ScalarOp::kAdd, grid, offset), {points}));
+    const ValueId moved_to = c.MapValues({tap, position, offset}, [&](ExprBuilder& e, Args a) {
+      auto number = [&](int64_t v) { return e.ConstantInt(DType::kI64, v); };
+      auto digit = [&](int v, int64_t stride, int64_t extent, int64_t step) {
+        const int high = e.Binary(ScalarOp::kDiv, v, number(stride));
+        return e.Binary(ScalarOp::kMul, e.Binary(ScalarOp::kMod, high, number(extent)),
+                        number(step));
+      };
+      const int start = digit(a[1], out_strides[d], out[d], w.strides[d]);
+      const int inner = digit(a[0], tap_strides[d], w.kernel[d], w.dilations[d]);
+      const int whole =
+          e.Binary(ScalarOp::kSub, e.Binary(ScalarOp::kAdd, start, inner), number(w.pads_low[d]));
+      return e.Binary(ScalarOp::kAdd, e.Cast(real, whole), a[2]);
+    });
+    coordinates.push_back(c.Reshape(moved_to, {points}));
   }
   const ValueId base = c.b().BinaryConstant(
       ScalarOp::kMul, c.Reshape(Iota(c, {x[0] * sets, taps * positions}, 0), {points}),

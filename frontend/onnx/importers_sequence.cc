@@ -32,7 +32,8 @@ int64_t Position(const NodeContext& c, int i, int64_t extent, int64_t count) {
            fmt::format("the position ('{}') depends on data", c.node().input(i)),
            c.Operand(i).value);
   }
-  const int64_t given = c.Ints(i, "the position").at(0);
+  if (c.Type(i).elements() != 1) Fail("one position is expected");
+  const int64_t given = c.Ints(i, "the position")[0];
   const int64_t position = given < 0 ? given + extent : given;
   if (position < 0 || position >= count) {
     Fail(fmt::format("position {} in a sequence of {}", given, extent));
@@ -113,12 +114,13 @@ void SplitToSequence(NodeContext& c) {
   const size_t at = static_cast<size_t>(axis);
   const int64_t extent = x.type.dims[at];
   std::vector<int64_t> sizes;
+  if (!c.services().reserve_nodes(extent)) Unsupported(fmt::format("up to {} parts", extent));
   const bool keep = c.Has(1) || c.Int("keepdims", 1) != 0;
   if (!c.Has(1)) {
     sizes.assign(static_cast<size_t>(extent), 1);
   } else if (const std::vector<int64_t> given = c.Ints(1, "the list of lengths");
              c.Type(1).rank() == 0) {
-    if (given.at(0) < 1) Fail(fmt::format("chunks of {}", given.at(0)));
+    if (given[0] < 1) Fail(fmt::format("chunks of {}", given[0]));
     for (int64_t left = extent; left > 0; left -= given[0]) {
       sizes.push_back(std::min(left, given[0]));
     }

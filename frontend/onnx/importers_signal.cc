@@ -1,4 +1,5 @@
-// Fourier transforms as products with constant matrices, and what goes with them.
+// Fourier transforms as products with constant matrices (of the factors of long lengths), and what
+// goes with them.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,8 +16,11 @@ namespace {
 
 using ir::HostTensor;
 
-// Elements of a transform's matrix: above that it would be larger than most models.
+// Elements of a transform's matrix: above the first number the length is factored, above the second
+// (a long length without factors) it would be larger than most models.
+constexpr int64_t kGoodMatrix = int64_t{1} << 21;
 constexpr int64_t kMaxMatrix = int64_t{1} << 26;
+constexpr int64_t kMaxLength = int64_t{1} << 22;  // its rotations are constants
 
 struct Transform {
   int64_t length = 0;   // of the full signal
@@ -30,7 +34,6 @@ struct Transform {
 
 // Matrix [inputs * parts_in, outputs * parts_out] of the transform.
 HostTensor MatrixOf(const Transform& t) {
-  CheckDims({t.inputs * t.parts_in, t.outputs * t.parts_out});
   const int64_t rows = t.inputs * t.parts_in;
   const int64_t columns = t.outputs * t.parts_out;
   if (columns > 0 && rows > kMaxMatrix / columns) {
@@ -62,11 +65,101 @@ HostTensor MatrixOf(const Transform& t) {
 }
 
 // x: [..., inputs, parts_in] -> [..., outputs, parts_out]
-ValueId Apply(NodeContext& c, ValueId x, const Transform& t) {
+ValueId Product(NodeContext& c, ValueId x, const Transform& t) {
   Dims dims = c.b().type(x).dims;
   const ValueId matrix = c.b().Cast(c.b().type(x).dtype, c.b().Constant(MatrixOf(t)));
   const int64_t rows = ir::ElementCount(std::span(dims).first(dims.size() - 2));
   const ValueId y = c.b().Dot("mk,kn->mn", c.Reshape(x, {rows, t.inputs * t.parts_in}), matrix);
+  dims[dims.size() - 2] = t.outputs;
+  dims.back() = t.parts_out;
+  return c.Reshape(y, dims);
+}
+
+int64_t LargestFactorBelowRoot(int64_t n) {
+  int64_t best = 1;
+  for (int64_t p = 2; p * p <= n; ++p) {
+    if (n % p == 0) best = p;
+  }
+  return best;
+}
+
+// x times exp(sign 2 pi i * t2 * k1 / n) for x: [rows, k1, t2, 2].
+ValueId Twiddle(NodeContext& c, ValueId x, int64_t n, double sign) {
+  const ir::TensorType type = c.b().type(x);
+  std::vector<double> same;
+  std::vector<double> other;  // factor of the other part: (re, im) * (cos, sin)
+  for (int64_t k = 0; k < type.dims[1]; ++k) {
+    for (int64_t t = 0; t < type.dims[2]; ++t) {
+      const double angle =
+          sign * 2 * std::numbers::pi * static_cast<double>(k * t % n) / static_cast<double>(n);
+      same.insert(same.end(), {std::cos(angle), std::cos(angle)});
+      other.insert(other.end(), {-std::sin(angle), std::sin(angle)});
+    }
+  }
+  auto constant = [&](const std::vector<double>& values) {
+    const Dims dims(type.dims.begin() + 1, type.dims.end());
+    const ValueId v = c.b().Constant(HostTensor::FromVector(DType::kF64, dims, values));
+    return c.b().Broadcast(c.b().Cast(type.dtype, v), type.dims, {1, 2, 3});
+  };
+  const ValueId swapped = c.Add1("reverse", {x}, {{"axes", Dims{3}}});
+  return c.MapValues({x, swapped, constant(same), constant(other)}, [&](ExprBuilder& e, Args a) {
+    return e.Binary(ScalarOp::kAdd, e.Binary(ScalarOp::kMul, a[0], a[2]),
+                    e.Binary(ScalarOp::kMul, a[1], a[3]));
+  });
+}
+
+// [rows, n, parts] -> [rows, n, 2], unscaled. Cooley and Tukey (1965): for n = p q, element
+// t1 q + t2 and frequency k1 + p k2, transforms over t1, a rotation, and transforms over t2.
+ValueId Factored(NodeContext& c, ValueId x, bool inverse) {
+  const Dims dims = c.b().type(x).dims;
+  const int64_t n = dims[1];
+  const int64_t p = LargestFactorBelowRoot(n);
+  if (p == 1 || n <= 64) {
+    Transform t;
+    t.length = t.inputs = t.outputs = n;
+    t.parts_in = dims[2];
+    t.inverse = inverse;
+    const ValueId y = Product(c, x, t);
+    return inverse ? c.b().BinaryConstant(ScalarOp::kMul, y, static_cast<double>(n)) : y;
+  }
+  const int64_t q = n / p;
+  ValueId y = c.b().Transpose(c.Reshape(x, {dims[0], p, q, dims[2]}), {0, 2, 1, 3});
+  y = Factored(c, c.Reshape(y, {dims[0] * q, p, dims[2]}), inverse);
+  y = c.b().Transpose(c.Reshape(y, {dims[0], q, p, 2}), {0, 2, 1, 3});
+  y = Twiddle(c, y, n, inverse ? 1 : -1);
+  y = Factored(c, c.Reshape(y, {dims[0] * p, q, 2}), inverse);
+  return c.Reshape(c.b().Transpose(c.Reshape(y, {dims[0], p, q, 2}), {0, 2, 1, 3}),
+                   {dims[0], n, 2});
+}
+
+// [rows, n / 2 + 1, 2] with its conjugate half: [rows, n, 2].
+ValueId WholeSpectrum(NodeContext& c, ValueId x, int64_t n) {
+  const int64_t missing = n - c.b().type(x).dims[1];
+  const ValueId mirrored =
+      c.Add1("reverse", {SliceDim(c, x, 1, 1, 1 + missing)}, {{"axes", Dims{1}}});
+  const ValueId real = SliceDim(c, mirrored, 2, 0, 1);
+  const ValueId imaginary = c.b().Unary(ScalarOp::kNeg, SliceDim(c, mirrored, 2, 1, 2));
+  const ValueId conjugate = c.Add1("concat", {real, imaginary}, {{"axis", int64_t{2}}});
+  return c.Add1("concat", {x, conjugate}, {{"axis", int64_t{1}}});
+}
+
+ValueId Apply(NodeContext& c, ValueId x, const Transform& t) {
+  if (t.length > kMaxLength) {
+    Fail(fmt::format("a transform of length {}; at most {} is supported", t.length, kMaxLength));
+  }
+  const int64_t rows = t.inputs * t.parts_in;
+  const bool good = rows <= kGoodMatrix / std::max<int64_t>(1, t.outputs * t.parts_out);
+  if (good || LargestFactorBelowRoot(t.length) == 1) return Product(c, x, t);
+  Dims dims = c.b().type(x).dims;
+  const int64_t lines = ir::ElementCount(std::span(dims).first(dims.size() - 2));
+  ValueId y = c.Reshape(x, {lines, t.inputs, t.parts_in});
+  if (t.half_spectrum) y = WholeSpectrum(c, y, t.length);
+  y = Factored(c, y, t.inverse);
+  if (t.outputs < t.length) y = SliceDim(c, y, 1, 0, t.outputs);
+  if (t.parts_out == 1) y = SliceDim(c, y, 2, 0, 1);
+  if (t.inverse) {
+    y = c.b().BinaryConstant(ScalarOp::kDiv, y, static_cast<double>(t.length));
+  }
   dims[dims.size() - 2] = t.outputs;
   dims.back() = t.parts_out;
   return c.Reshape(y, dims);
@@ -165,14 +258,15 @@ void Stft(NodeContext& c) {
   if (onesided && parts == 2) Fail("onesided transforms take real input");
   const int64_t frames = (dims[1] - length) / step + 1;
   CheckDims({frames, length});
-  std::vector<int64_t> at;
-  for (int64_t f = 0; f < frames; ++f) {
-    for (int64_t i = 0; i < length; ++i) at.push_back(f * step + i);
-  }
+  // Element i of frame f is element f * step + i of the signal.
+  const Dims grid = {frames, length};
+  const ValueId index =
+      c.MapValues({Iota(c, grid, 0), Iota(c, grid, 1)}, [&](ExprBuilder& e, Args a) {
+        const int start = e.Binary(ScalarOp::kMul, a[0], e.ConstantInt(DType::kI64, step));
+        return e.Binary(ScalarOp::kAdd, start, a[1]);
+      });
   const ValueId signal = c.Reshape(c.In(0), {dims[0], dims[1], parts});
-  ValueId framed = c.Add1(
-      "gather", {signal, c.b().Constant(HostTensor::FromVector(DType::kI64, {frames, length}, at))},
-      {{"axis", int64_t{1}}});
+  ValueId framed = c.Add1("gather", {signal, index}, {{"axis", int64_t{1}}});
   if (c.Has(2)) {
     const ValueId window = c.b().Broadcast(c.In(2), c.b().type(framed).dims, {2});
     framed = c.b().Binary(ScalarOp::kMul, framed, window);
@@ -242,7 +336,7 @@ void MelWeightMatrix(NodeContext& c) {
 }  // namespace
 
 void RegisterSignalImporters(ImportTable& t) {
-  t.Add({"DFT", 17, 20, Dft, "dot with a constant matrix", {1, 2}});
+  t.Add({"DFT", 17, 20, Dft, "dot with a constant matrix; long lengths by their factors", {1, 2}});
   t.Add({"STFT", 17, 17, Stft, "gather, map and dot with a constant matrix", {1, 3}});
   t.Add({"MelWeightMatrix",
          17,

@@ -138,6 +138,9 @@ std::vector<Variant> Variants() {
       "g (float[2,6,3,1] x) => (float[a,b,c,d] y) { y = DFT <onesided = 1, axis = 2> (x) }");
   add("dft_irfft", 20,
       "g (float[2,4,2] x) => (float[a,b,c] y) { y = DFT <onesided = 1, inverse = 1> (x) }");
+  add("dft_long", 20, "g (float[1,2048,2] x) => (float[a,b,c] y) { y = DFT <inverse = 1> (x) }");
+  add("dft_long_irfft", 17,
+      "g (float[1,1501,2] x) => (float[a,b,c] y) { y = DFT <inverse = 1, onesided = 1> (x) }");
   add("stft", 17,
       "g (float[2,16,1] x, float[6] w) => (float[a,b,c,d] y) <int64 step = {3}> { y = STFT (x, "
       "step, w) }");

@@ -228,8 +228,10 @@ TEST(OnnxConformance, NodeTests) {
   std::map<std::string, int> of_op;
   std::map<std::string, int> unsupported_of_op;
   int random = 0;
-  for (const auto& [label, root] : std::vector<std::pair<std::string, std::string>>{
-           {"old", HYPER_NODE_TESTS_OLD}, {"new", HYPER_NODE_TESTS_NEW}}) {
+  for (const auto& [label, root] :
+       std::vector<std::pair<std::string, std::string>>{{"old", HYPER_NODE_TESTS_OLD},
+                                                        {"new", HYPER_NODE_TESTS_NEW},
+                                                        {"simple", HYPER_SIMPLE_TESTS}}) {
     ASSERT_TRUE(fs::is_directory(root)) << root << " is missing; run scripts/setup.sh";
     std::vector<fs::path> folders;
     for (const auto& entry : fs::directory_iterator(root)) folders.push_back(entry.path());

@@ -178,6 +178,26 @@ TEST(ControlFlow, ExplosionsAreRefused) {
   EXPECT_THAT(RefuseImport(*nested, {}), HasSubstr("unrolling"));
 }
 
+// Extents of a file decide how much is unrolled, so they are checked before anything is made.
+TEST(ControlFlow, HugeSequencesAreRefused) {
+  const auto split = MustLoad(GraphModel(R"(g (float[90000000000,1] x) => (float[1,1] y)
+      <int64 zero = {0}> { s = SplitToSequence(x) y = SequenceAt(s, zero) })"));
+  EXPECT_THAT(RefuseImport(*split, {}), HasSubstr("parts"));
+  const auto recurrent = MustLoad(GraphModel(R"(
+      g (float[90000000000,1,1] x, float[1,1,1] w, float[1,1,1] r) => (float[1,1,1] h) {
+        y, h = RNN <hidden_size = 1> (x, w, r) })"));
+  EXPECT_THAT(RefuseImport(*recurrent, {}), HasSubstr("90000000000 time steps"));
+  const auto scan = MustLoad(GraphModel(R"(
+      g (float[1,90000000000] x) => (float[90000000000] s) {
+        s = Scan (x) <num_scan_inputs = 1, scan_input_axes = [1],
+            body = b (float[1] u) => (float v) { v = ReduceSum <keepdims = 0> (u) }> })"));
+  EXPECT_THAT(RefuseImport(*scan, {}), HasSubstr("unrolling 90000000000 steps"));
+  const auto empty = MustLoad(GraphModel(R"(g (float[1] x) => (float[1] h) <int64[0] n = {}> {
+    h = Loop (n, "", x) <body = b (int64 i, bool c, float[1] u) => (bool d, float[1] v) {
+      d = Identity(c) v = Add(u, u) }> })"));
+  EXPECT_THAT(RefuseImport(*empty, {}), HasSubstr("one trip count is expected"));
+}
+
 TEST(ControlFlow, ErrorsInsideBodiesAreToldOnce) {
   const auto model = MustLoad(GraphModel(R"(g (float[2] x) => (float[2] h) <int64 n = {4}> {
     h = Loop (n, "", x) <body = b (int64 i, bool c, float[2] u) => (bool d, float[2] v) {

@@ -249,6 +249,33 @@ TEST(Signals, TransformsOfPrimeLengthInvertEachOther) {
                                               std::vector<double>{1, 2, 3, 4, 5, 6, 7}));
 }
 
+// Lengths that are factored: one frequency, and back.
+TEST(Signals, LongTransforms) {
+  const int64_t n = 6000;  // 60 * 100
+  std::vector<float> wave;
+  for (int64_t t = 0; t < n; ++t) {
+    wave.push_back(static_cast<float>(std::cos(2 * M_PI * 1234 * static_cast<double>(t) / n)));
+  }
+  const auto x = ir::HostTensor::FromVector(ir::DType::kF32, {1, n, 1}, wave);
+  const auto one = RunGraph(
+      "g (float[1,6000,1] x) => (float[a,b,c] y) { y = DFT <onesided = 1> (x) }", 20, {{"x", x}});
+  ASSERT_THAT(one.type().dims, ElementsAre(1, 3001, 2));
+  for (int64_t k = 0; k < 3001; ++k) {
+    EXPECT_NEAR(one.as<float>()[static_cast<size_t>(2 * k)], k == 1234 ? n / 2.0 : 0, 0.05) << k;
+    EXPECT_NEAR(one.as<float>()[static_cast<size_t>(2 * k + 1)], 0, 0.05) << k;
+  }
+  for (const char* graph :
+       {"g (float[1,6000,1] x) => (float[a,b,c] y) { f = DFT <onesided = 1> (x) y = DFT <onesided "
+        "= "
+        "1, inverse = 1> (f) }",
+        "g (float[1,6000,1] x) => (float[a,b,c] y) { f = DFT (x) g = DFT <inverse = 1> (f) real = "
+        "Constant <value_ints = [0]> () y = Gather <axis = 2> (g, real) }"}) {
+    const auto y = RunGraph(graph, 20, {{"x", x}});
+    ASSERT_THAT(y.type().dims, ElementsAre(1, n, 1));
+    for (size_t t = 0; t < wave.size(); ++t) EXPECT_NEAR(y.as<float>()[t], wave[t], 1e-4) << t;
+  }
+}
+
 // What the standard allows in half types is imported in them and stays near the f32 result.
 TEST(HalfTypes, AgreeWithSinglePrecision) {
   const std::vector<std::string> nodes = {
@@ -301,6 +328,28 @@ TEST(HalfTypes, AgreeWithSinglePrecision) {
         EXPECT_NEAR(results[half][i], results[0][i], tolerance) << node << " element " << i;
       }
     }
+  }
+}
+
+// Files that ask for more than can be listed are refused before anything is allocated.
+TEST(Hostile, HugeExtentsAreRefused) {
+  const std::vector<std::pair<std::string, std::string>> graphs = {
+      {"g (float[1,1,4] x) => (float[a,b,c] y) <float[3] s = {1,1,200000000}> { y = Resize <mode = "
+       "\"linear\"> (x, , s) }",
+       "resizing 4 elements to 800000000"},
+      {"g (float[1,1,3000000] x) => (float[a,b,c] y) <float[3] s = {1,1,0.00001}> { y = Resize "
+       "<mode = \"linear\", antialias = 1> (x, , s) }",
+       "elements to"},
+      {"g (float[1,900000000,1] x) => (float[a,b,c] y) { y = DFT <axis = 1> (x) }",
+       "a transform of length 900000000"},
+      {"g (float[1,4194301,1] x) => (float[a,b,c] y) { y = DFT <axis = 1> (x) }",
+       "a transform of length 4194301"},
+      {"g (float[1,1000000,1] x) => (float[a,b,c,d] y) <int64[2] i = {1000,1000}> { y = Col2Im (x, "
+       "i, i) }",
+       "blocks of 1000000 elements"}};
+  for (const auto& [graph, message] : graphs) {
+    const int opset = graph.find("DFT") != std::string::npos ? 19 : 18;
+    EXPECT_THAT(RefuseImport(*MustLoad(GraphModel(graph, opset)), {}), HasSubstr(message)) << graph;
   }
 }
 
