@@ -37,8 +37,11 @@ std::string StrategyFor(const json& item, const std::vector<std::string>& weight
   json strategy = {
       {"version", 1},
       {"train",
-       {{"loss", {{"kind", "cross_entropy"}, {"logits", item["logits"]},
-                  {"labels", "labels"}, {"class_axis", -1}}},
+       {{"loss",
+         {{"kind", "cross_entropy"},
+          {"logits", item["logits"]},
+          {"labels", "labels"},
+          {"class_axis", -1}}},
         {"optimizer", item["optimizer"]},
         {"precision", precision},
         {"batchnorm", {{"running_variance", "unbiased"}}},
@@ -118,8 +121,7 @@ TEST_P(Zoo, TenStepsMatchPyTorch) {
   ASSERT_EQ(exact->losses.size(), static_cast<size_t>(steps));
   double losses = 0;
   for (size_t s = 0; s < exact->losses.size(); ++s) {
-    losses =
-        std::max(losses, RelativeError(exact->losses[s], item_["losses"][s].get<double>()));
+    losses = std::max(losses, RelativeError(exact->losses[s], item_["losses"][s].get<double>()));
   }
   EXPECT_LE(losses, 1e-8);
   std::string worst;

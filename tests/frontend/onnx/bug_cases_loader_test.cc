@@ -1,4 +1,5 @@
-// Public bug reports about loading and validation; the test names begin with the number of the case:
+// Public bug reports about loading and validation; the test names begin with the number of the
+// case:
 //   LV1 onnx#2902 · LV2 onnxruntime#3449 · LV3 onnx#1920 · LV4 onnx#5252 · LV5 onnx-optimizer#174 ·
 //   LV6 onnx#3991 · LV7 onnx-tensorrt#1058 · LV8 onnx#3275 (large_files_test.cc) · LV9 models#320 ·
 //   LV10 burn-onnx#434 · LV11 onnx#5701 · LV12 onnx/ir-py#182
@@ -53,17 +54,16 @@ TEST(BugCasesLoader, LV3UnsortedNodesAreSortedAndCyclesRefused) {
                                     "{ y = Relu(t) t = Add(x, w) }"),
                          {{"x", Floats({2}, {1, 1})}});
   EXPECT_THAT(r[0].as<float>(), ElementsAre(4, 0));
-  EXPECT_THAT(RefuseLoad(GraphModel(
-                  "g (float[2] x) => (float[2] b) { a = Add(x, b) b = Relu(a) }")),
-              HasSubstr("the graph has a cycle"));
+  EXPECT_THAT(
+      RefuseLoad(GraphModel("g (float[2] x) => (float[2] b) { a = Add(x, b) b = Relu(a) }")),
+      HasSubstr("the graph has a cycle"));
 }
 
 TEST(BugCasesLoader, LV4OneNameTwiceIsRefused) {
   onnx::ModelProto inputs = GraphModel(kAdd);
   *inputs.mutable_graph()->add_input() = inputs.graph().input(0);
   EXPECT_THAT(RefuseLoad(inputs), HasSubstr("tensor 'x' is defined twice"));
-  EXPECT_THAT(RefuseLoad(GraphModel(
-                  "g (float[2] x) => (float[2] y) { y = Relu(x) y = Neg(x) }")),
+  EXPECT_THAT(RefuseLoad(GraphModel("g (float[2] x) => (float[2] y) { y = Relu(x) y = Neg(x) }")),
               HasSubstr("tensor 'y' is defined twice"));
 }
 

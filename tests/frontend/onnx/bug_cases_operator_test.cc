@@ -1,5 +1,5 @@
-// Public bug reports about optional operands, shapes and operator versions; the test names begin with
-// the number of the case (OP2, 3, 4, 7 and 8 are in spatial_test.cc):
+// Public bug reports about optional operands, shapes and operator versions; the test names begin
+// with the number of the case (OP2, 3, 4, 7 and 8 are in spatial_test.cc):
 //   OS1 onnx#3564 · OS2 onnxruntime#19427 · OS3 onnx-mlir#1580 · OS4 onnxruntime#19434 ·
 //   OS5 onnx#7735 · OS6 onnxruntime#7260 · OP1 tvm#20183 · OP5 onnx#5766 · OP6 onnx#5466 ·
 //   OP10 onnx#7865
@@ -39,8 +39,9 @@ TEST(BugCasesOperator, OS3MatMulOfVectors) {
                  "{ loss = MatMul(a, b) }"),
       {});
   EXPECT_THAT(d.loss, ElementsAre(31));
-  EXPECT_THAT(d.model.forward.module.Find("eval")->type(
-                  d.model.forward.module.Find("eval")->results()[0].value).dims,
+  EXPECT_THAT(d.model.forward.module.Find("eval")
+                  ->type(d.model.forward.module.Find("eval")->results()[0].value)
+                  .dims,
               IsEmpty());
   EXPECT_THAT(d.gradients.at("a"), ElementsAre(5, 7));
   EXPECT_THAT(d.gradients.at("b"), ElementsAre(2, 3));
@@ -53,14 +54,14 @@ TEST(BugCasesOperator, OS3MatMulOfVectors) {
 }
 
 TEST(BugCasesOperator, OS4AScalarInputTakesNoVector) {
-  const auto model = MustLoad(GraphModel(
-      "g (int64 a, float[3,2] x) => (float[2] y) { y = Gather(x, a) }"));
+  const auto model =
+      MustLoad(GraphModel("g (int64 a, float[3,2] x) => (float[2] y) { y = Gather(x, a) }"));
   ImportOptions options;
   options.bind["a"] = {Int64s({1}, {1}), {}};
   EXPECT_THAT(RefuseImport(*model, options), HasSubstr("'a'"));
   options.bind["a"] = {Int64s({}, {1}), {}};
-  const auto r = Evaluated(MustImport(*model, options), "eval",
-                           {{"x", Floats({3, 2}, {1, 2, 3, 4, 5, 6})}});
+  const auto r =
+      Evaluated(MustImport(*model, options), "eval", {{"x", Floats({3, 2}, {1, 2, 3, 4, 5, 6})}});
   EXPECT_THAT(r[0].as<float>(), ElementsAre(3, 4));
 }
 
@@ -74,10 +75,10 @@ TEST(BugCasesOperator, OS5SliceOfNothing) {
 }
 
 TEST(BugCasesOperator, OS6WeightsAndInputsAsOutputsAreCopies) {
-  const auto r = Outputs(
-      GraphModel("g (float[2] x) => (float[2] x, float[2] w) <float[2] w = {1, 2}> "
-                 "{ t = Relu(x) }"),
-      {{"x", Floats({2}, {5, 6})}});
+  const auto r =
+      Outputs(GraphModel("g (float[2] x) => (float[2] x, float[2] w) <float[2] w = {1, 2}> "
+                         "{ t = Relu(x) }"),
+              {{"x", Floats({2}, {5, 6})}});
   EXPECT_THAT(r[0].as<float>(), ElementsAre(5, 6));
   EXPECT_THAT(r[1].as<float>(), ElementsAre(1, 2));
 }

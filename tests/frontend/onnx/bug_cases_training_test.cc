@@ -17,11 +17,13 @@ using ::testing::HasSubstr;
 
 // Scale, bias and statistics share their tensors, as exporters that merge equal values write them.
 onnx::ModelProto MergedNorm(const std::string& momentum) {
-  return GraphModel("g (float[4,2] x) => (float loss) <float[2] one = {1, 1}, float[2] zero = "
-                    "{0, 0}> { y, m, v = BatchNormalization <epsilon = 0.0, training_mode = 1, "
-                    "momentum = " + momentum +
-                    "> (x, one, zero, zero, one) q = Mul(y, y) p = Mul(q, y) "
-                    "loss = ReduceSum <keepdims = 0> (p) }");
+  return GraphModel(
+      "g (float[4,2] x) => (float loss) <float[2] one = {1, 1}, float[2] zero = "
+      "{0, 0}> { y, m, v = BatchNormalization <epsilon = 0.0, training_mode = 1, "
+      "momentum = " +
+      momentum +
+      "> (x, one, zero, zero, one) q = Mul(y, y) p = Mul(q, y) "
+      "loss = ReduceSum <keepdims = 0> (p) }");
 }
 
 TEST(BugCasesTraining, AD1StatisticsNeverShareMemoryWithParameters) {
@@ -48,8 +50,8 @@ TEST(BugCasesTraining, AD2And3RunningStatisticsFollowTheBatch) {
   }
   ImportedModel with_statistics = d.model;
   *with_statistics.forward.module.Find("step") = step;
-  const auto r = Evaluated(with_statistics, "step",
-                           {{"x", Floats({4, 2}, {1, 0, 2, 0, 3, 0, 4, 0})}});
+  const auto r =
+      Evaluated(with_statistics, "step", {{"x", Floats({4, 2}, {1, 0, 2, 0, 3, 0, 4, 0})}});
   EXPECT_FLOAT_EQ(r[r.size() - 2].as<float>()[0], 2.5F);
   EXPECT_FLOAT_EQ(r[r.size() - 1].as<float>()[0], 1.25F);  // population variance
 }

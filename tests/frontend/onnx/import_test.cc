@@ -239,6 +239,15 @@ TEST(Import, BatchNormLearnsInStepAndUsesStateInEval) {
   const ImportedModel frozen = MustImport(*MustLoad(GraphModel(scaled)), options);
   EXPECT_TRUE(frozen.forward.statistics.empty());
   EXPECT_EQ(CountOps(*frozen.forward.module.Find("step"), "batch_norm"), 0);
+  // So do statistics that are frozen by name, both of them, while scale and bias train.
+  options.rules = {{"*", true}, {"mean", false}, {"var", false}};
+  const ImportedModel kept = MustImport(*model, options);
+  EXPECT_TRUE(kept.forward.statistics.empty());
+  EXPECT_EQ(CountOps(*kept.forward.module.Find("step"), "batch_norm"), 0);
+  EXPECT_EQ(Decision(kept, "var").kind, ir::ArgumentKind::kFrozen);
+  EXPECT_EQ(Decision(kept, "s").kind, ir::ArgumentKind::kParameter);
+  options.rules = {{"*", true}, {"mean", false}};
+  EXPECT_EQ(MustImport(*model, options).forward.statistics.size(), 2u);
 }
 
 TEST(Import, UnbiasedVarianceIsScaled) {
