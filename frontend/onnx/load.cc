@@ -174,6 +174,25 @@ Result<std::unique_ptr<LoadedModel>> LoadModel(const std::string& path, const Lo
   });
 }
 
+// Some exporters (paddle2onnx) write -1 for an extent that they do not know: an unnamed symbolic
+// dim.
+static void ForgetUnknownExtents(onnx::ModelProto* model, const std::string& path,
+                                 Diagnostics* diagnostics) {
+  const auto forget = [&](onnx::ValueInfoProto* value) {
+    if (!value->type().has_tensor_type() || !value->type().tensor_type().has_shape()) return;
+    auto* shape = value->mutable_type()->mutable_tensor_type()->mutable_shape();
+    for (auto& dim : *shape->mutable_dim()) {
+      if (!dim.has_dim_value() || dim.dim_value() != -1) continue;
+      dim.clear_dim_value();
+      diagnostics->Note({path},
+                        fmt::format("'{}' has an extent of -1: taken as unknown", value->name()));
+    }
+  };
+  if (!model->has_graph()) return;
+  for (auto& value : *model->mutable_graph()->mutable_input()) forget(&value);
+  for (auto& value : *model->mutable_graph()->mutable_output()) forget(&value);
+}
+
 Result<std::unique_ptr<LoadedModel>> LoadModelProto(onnx::ModelProto model, const std::string& path,
                                                     const std::string& folder,
                                                     Diagnostics* diagnostics) {
@@ -181,6 +200,7 @@ Result<std::unique_ptr<LoadedModel>> LoadModelProto(onnx::ModelProto model, cons
     const int errors = diagnostics->error_count();
     auto refuse = [&] { return diagnostics->error_count() > errors; };
     auto external = std::make_shared<ExternalData>(folder);
+    ForgetUnknownExtents(&model, path, diagnostics);
     ValidateModel(model, path, external.get(), diagnostics);
     // Without versions or with broken functions the nodes cannot be judged.
     if (refuse() && (model.opset_import_size() == 0 || !model.has_graph())) {
