@@ -5,32 +5,13 @@
 #include <cstdio>
 #include <vector>
 
-#include <oneapi/dnnl/dnnl.hpp>
+#include "onednn_call.h"
 
 using dnnl::memory;
 using Tag = memory::format_tag;
 constexpr auto kF32 = memory::data_type::f32;
 
 namespace {
-
-dnnl::engine& Engine() {
-  static dnnl::engine engine(dnnl::engine::kind::cpu, 0);
-  return engine;
-}
-
-dnnl::stream& Stream() {
-  static dnnl::stream stream(Engine());
-  return stream;
-}
-
-memory Filled(const memory::desc& desc) {
-  memory m(desc, Engine());
-  auto* data = static_cast<float*>(m.get_data_handle());
-  for (size_t i = 0; i < desc.get_size() / sizeof(float); ++i) {
-    data[i] = static_cast<float>(i % 13) - 6;
-  }
-  return m;
-}
 
 // Best of several runs, milliseconds.
 double Time(const dnnl::primitive& primitive, const std::unordered_map<int, memory>& arguments) {

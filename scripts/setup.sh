@@ -2,6 +2,7 @@
 # Installs everything the project builds and tests with. Idempotent: a second run only checks stamps.
 #
 #   scripts/setup.sh           build and test dependencies
+#   scripts/setup.sh --slow    also the models from packages that slow tests train
 #   scripts/setup.sh --oracle  also the Python environment with PyTorch that records parity numbers
 #
 # System packages come from apt; ONNX and oneDNN are put under $HYPER_DEPS (default: the user's cache
@@ -144,6 +145,6 @@ install_system_packages
 mkdir -p "${deps}"
 install_onednn
 build_onnx
-install_real_files
+[ "${1:-}" = --slow ] && install_real_files
 [ "${1:-}" = --oracle ] && install_oracle
 exit 0

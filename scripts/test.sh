@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/setup.sh
+scripts/setup.sh "$@"
 # Clones in other folders share the compiler cache.
 CCACHE_BASEDIR="$(pwd)"
 export CCACHE_BASEDIR

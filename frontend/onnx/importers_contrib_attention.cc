@@ -340,6 +340,11 @@ void GroupQueryAttention(NodeContext& c) {
   if (c.Has(11)) Unsupported("head_sink");
   if (c.Int("smooth_softmax", 0) > 0) Unsupported("smooth_softmax");
   if (c.HasOutput(3)) Unsupported("the output of the scores");
+  if (c.Has(5)) {
+    c.events().notes.push_back(
+        "the lengths of its sequences (seqlens_k) are not read: attention is causal, so that they "
+        "change nothing in front of the padding; what it gives for padded positions is not masked");
+  }
   const int64_t heads = c.Int("num_heads", 0);
   const int64_t key_heads = c.Int("kv_num_heads", 0);
   if (heads < 1 || key_heads < 1 || c.Type(0).rank() != 3) {

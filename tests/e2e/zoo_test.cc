@@ -1,4 +1,4 @@
-// The zoo (tests/parity/README.md): fourteen architectures as both PyTorch exporters write them,
+// The zoo (tests/parity/README.md): thirteen architectures as both PyTorch exporters write them,
 // against ten recorded steps of momentum SGD, and every float weight of each file accounted for.
 #include <algorithm>
 #include <cmath>

@@ -43,18 +43,19 @@ strategy::BoundValue BoundValueOf(const ir::HostTensor& value) {
   return bound;
 }
 
-bool Contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
+using onnx_frontend::Refusal;
+
+constexpr const char* kOldOpset = "opsets before 7";
+
+bool IsReason(Refusal refusal) {
+  return refusal != Refusal::kUnknownOperator && refusal != Refusal::kLimit;
 }
 
 std::string ReasonOf(const std::string& text) {
-  if (Contains(text, "opsets 7 to")) return "opsets before 7";
-  using onnx_frontend::Refusal;
-  const std::optional<Refusal> reason = onnx_frontend::RefusalOf(text);
-  if (!reason.has_value() || *reason == Refusal::kUnknownOperator || *reason == Refusal::kLimit) {
-    return kNotImplemented;
-  }
-  return std::string(onnx_frontend::RefusalText(*reason));
+  if (text.find("opsets 7 to") != std::string::npos) return kOldOpset;
+  const std::optional<Refusal> refusal = onnx_frontend::RefusalOf(text);
+  if (!refusal.has_value() || !IsReason(*refusal)) return kNotImplemented;
+  return std::string(onnx_frontend::RefusalText(*refusal));
 }
 
 // A case on its way.
@@ -228,14 +229,11 @@ Status RunBundle(Job* job, const codegen::CompiledKernels& kernels, const std::s
 
 }  // namespace
 
-const std::vector<std::string>& Reasons() {
-  static const std::vector<std::string> reasons = {
-      "strings",
-      "sequences and optionals",
-      "element types below a byte, 8-bit floats, complex numbers",
-      "opsets before 7",
-      "shapes or branches that depend on data",
-      "random numbers without a reference"};
+std::vector<std::string> Reasons() {
+  std::vector<std::string> reasons = {kOldOpset};
+  for (const Refusal reason : onnx_frontend::AllRefusals()) {
+    if (IsReason(reason)) reasons.emplace_back(onnx_frontend::RefusalText(reason));
+  }
   return reasons;
 }
 

@@ -26,12 +26,12 @@ struct Outcome {
   Verdict verdict = Verdict::kFailed;
   Work work = Work::kExecuted;
   std::string text;                // why it was refused, or what is wrong
-  std::string reason;              // refused: one of Reasons()
+  std::string reason;              // refused: one of Reasons(), or kNotImplemented
   std::vector<std::string> bound;  // inputs that had to be bound
 };
 
-// Why a case may be refused. Everything else is "not implemented".
-const std::vector<std::string>& Reasons();
+// Why a case may be refused. Everything else is "not implemented", which is a gap, no reason.
+std::vector<std::string> Reasons();
 inline constexpr const char* kNotImplemented = "not implemented";
 
 // One outcome per case; the kernels of all of them are compiled by one run of the host compiler.

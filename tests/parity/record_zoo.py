@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Records what PyTorch computes for the zoo: fourteen architectures, exported by both exporters
+"""Records what PyTorch computes for the zoo: thirteen architectures, exported by both exporters
 (README.md, "The zoo").
 
     python tests/parity/record_zoo.py [--out FOLDER] [NAME ...]

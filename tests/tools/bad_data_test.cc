@@ -13,16 +13,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-// Version 1 of NumPy's format, C order.
-std::string Npy(const std::string& dtype, const std::string& shape, const std::string& data) {
-  std::string header =
-      "{'descr': '" + dtype + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.resize((header.size() + 10) / 64 * 64 + 64 - 10 - 1, ' ');
-  header += '\n';
-  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() % 256) +
-         static_cast<char>(header.size() / 256) + header + data;
-}
-
 std::string Repeat(const std::string& element, size_t count) {
   std::string out;
   for (size_t i = 0; i < count; ++i) out += element;

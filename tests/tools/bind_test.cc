@@ -52,15 +52,6 @@ std::string Model() {
   return path;
 }
 
-std::string Npy(const std::string& dtype, const std::string& shape, const std::string& data) {
-  std::string header =
-      "{'descr': '" + dtype + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.resize((header.size() + 10) / 64 * 64 + 64 - 10 - 1, ' ');
-  header += '\n';
-  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() % 256) +
-         static_cast<char>(header.size() / 256) + header + data;
-}
-
 template <typename T>
 std::string Bytes(const std::vector<T>& values) {
   std::string bytes(values.size() * sizeof(T), '\0');

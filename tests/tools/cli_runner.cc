@@ -206,6 +206,15 @@ void WriteBytes(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+std::string Npy(const std::string& dtype, const std::string& shape, const std::string& data) {
+  std::string header =
+      "{'descr': '" + dtype + "', 'fortran_order': False, 'shape': (" + shape + "), }";
+  header.resize((header.size() + 10) / 64 * 64 + 64 - 10 - 1, ' ');
+  header += '\n';
+  return std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() % 256) +
+         static_cast<char>(header.size() / 256) + header + data;
+}
+
 const std::string& RecipeBundle(const std::string& recipe) {
   static std::map<std::string, std::string> bundles;
   const auto [it, fresh] = bundles.emplace(recipe, Scratch(recipe + ".bundle"));

@@ -39,6 +39,9 @@ std::string Recipe(const std::string& file);  // "fashion_mnist/model.onnx" -> i
 std::string ReadBytes(const std::string& path);
 void WriteBytes(const std::string& path, const std::string& bytes);  // makes the folder
 
+// A .npy file (version 1, C order); `shape` as in Python, "128, 28, 28" or "3,".
+std::string Npy(const std::string& dtype, const std::string& shape, const std::string& data);
+
 // The recipe's bundle (its only strategy), compiled once per process.
 const std::string& RecipeBundle(const std::string& recipe);
 // A copy of it in the scratch folder.

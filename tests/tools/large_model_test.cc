@@ -1,9 +1,11 @@
-// A model whose weights are larger than any protobuf message, from inspecting it to a loaded job.
+// A model whose weights are larger than any protobuf message, from inspecting it to its outputs.
 // The weights are a sparse file; the bundle has their bytes (2.3 GB of disk for a minute).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "onnx/onnx_pb.h"
 #include "tests/tools/cli_runner.h"
@@ -53,17 +55,26 @@ void WriteModel(const std::string& path) {
   WriteBytes(path, model.SerializeAsString());
 }
 
-TEST(LargeModel, IsInspectedCompiledAndLoaded) {
+TEST(LargeModel, IsInspectedCompiledAndRun) {
   const std::string model = Scratch("large/model.onnx");
   WriteModel(model);
   WriteBytes(Scratch("large/weights.data"), "");
-  fs::resize_file(Scratch("large/weights.data"), static_cast<uintmax_t>(kBytes));
+  fs::resize_file(Scratch("large/weights.data"), static_cast<uintmax_t>(kBytes) - sizeof(float));
+  const float last = 1.5F;  // behind all offsets of 31 bits
+  std::ofstream(Scratch("large/weights.data"), std::ios::binary | std::ios::app)
+      .write(reinterpret_cast<const char*>(&last), sizeof(last));
 
   const CliRun inspected = Hyperc({"inspect", model});
   EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
   EXPECT_THAT(inspected.out, HasSubstr("603979776 elements"));
 
-  WriteBytes(Scratch("large.yaml"), "version: 1\n");
+  WriteBytes(Scratch("large.yaml"),
+             "version: 1\ndata: {kind: npy, inputs: {ids: {file: large/ids.npy}}}\n");
+  std::string ids;
+  for (const int64_t id : {int64_t{0}, int64_t{1}, int64_t{2}, kRows - 1}) {
+    ids.append(reinterpret_cast<const char*>(&id), sizeof(id));
+  }
+  WriteBytes(Scratch("large/ids.npy"), Npy("<i8", "4,", ids));
   const std::string bundle = Scratch("large.bundle");
   const CliRun compiled = Hyperc({"compile", model, "-s", Scratch("large.yaml"), "-o", bundle});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
@@ -74,8 +85,11 @@ TEST(LargeModel, IsInspectedCompiledAndLoaded) {
   EXPECT_GE(bytes, kBytes);
   EXPECT_LT(bytes, kBytes + (1 << 20));  // once
   EXPECT_LT(fs::file_size(bundle + "/model.onnx"), 4096u);
-  const CliRun loaded = Hyperrun({bundle, "--dry-run", "--threads", "1"});
-  EXPECT_EQ(loaded.exit_code, 0) << loaded.err;
+  const CliRun run = Hyperrun({bundle, "--threads", "1", "--outputs", Scratch("large/out")});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const std::string y = ReadBytes(Scratch("large/out/y.npy"));
+  ASSERT_GE(y.size(), 4u * kColumns * sizeof(float));
+  EXPECT_EQ(std::memcmp(y.data() + y.size() - sizeof(last), &last, sizeof(last)), 0);
 }
 
 }  // namespace

@@ -30,14 +30,9 @@ constexpr int kN = 2, kIn = 2, kC = 3;
 template <typename T>
 void WriteNpy(const std::string& path, const std::string& dtype, const std::string& shape,
               const std::vector<T>& values) {
-  std::string header =
-      "{'descr': '" + dtype + "', 'fortran_order': False, 'shape': (" + shape + "), }";
-  header.resize((header.size() + 10) / 64 * 64 + 64 - 10 - 1, ' ');
-  header += '\n';
   std::string data(values.size() * sizeof(T), '\0');
   std::memcpy(data.data(), values.data(), data.size());
-  WriteBytes(path, std::string("\x93NUMPY\x01\x00", 8) + static_cast<char>(header.size() % 256) +
-                       static_cast<char>(header.size() / 256) + header + data);
+  WriteBytes(path, Npy(dtype, shape, data));
 }
 
 void SetShape(onnx::ValueInfoProto* info, const std::string& name, const std::vector<int>& dims,

@@ -26,16 +26,6 @@ inline std::vector<ir::HostTensor> Outputs(const onnx::ModelProto& model,
   return Evaluated(MustImport(*loaded, {}), "eval", inputs);
 }
 
-inline ImportOptions TrainOn(const std::string& loss_output) {
-  ImportOptions options;
-  options.training = true;
-  LossSpec loss;
-  loss.kind = ir::LossKind::kOutput;
-  loss.prediction = loss_output;
-  options.losses.push_back(loss);
-  return options;
-}
-
 struct Differentiated {
   std::vector<float> loss;
   std::map<std::string, std::vector<float>> gradients;  // of every parameter that the loss reaches

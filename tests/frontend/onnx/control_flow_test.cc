@@ -22,16 +22,6 @@ std::vector<float> Values(const ir::HostTensor& t) {
   return {t.as<float>().begin(), t.as<float>().end()};
 }
 
-ImportOptions TrainOn(const std::string& loss) {
-  ImportOptions options;
-  options.training = true;
-  LossSpec spec;
-  spec.kind = ir::LossKind::kOutput;
-  spec.prediction = loss;
-  options.losses.push_back(spec);
-  return options;
-}
-
 TEST(Refusal, TextsAreDistinctAndReadBack) {
   for (Refusal a : AllRefusals()) {
     ASSERT_FALSE(RefusalText(a).empty());

@@ -71,6 +71,17 @@ inline ImportedModel MustImport(const LoadedModel& model, const ImportOptions& o
   return std::move(imported).value();
 }
 
+// Training on a scalar output of the graph.
+inline ImportOptions TrainOn(const std::string& output) {
+  ImportOptions options;
+  options.training = true;
+  LossSpec loss;
+  loss.kind = ir::LossKind::kOutput;
+  loss.prediction = output;
+  options.losses.push_back(loss);
+  return options;
+}
+
 inline std::string RefuseImport(const LoadedModel& model, const ImportOptions& options) {
   Diagnostics diagnostics;
   auto imported = Import(model, options, &diagnostics);
