@@ -27,5 +27,9 @@ void* operator new(std::size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+// Its default belongs to the sanitizer where there is one, and would not go with our delete.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return Refuses() ? nullptr : std::malloc(bytes > 0 ? bytes : 1);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
