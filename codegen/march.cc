@@ -110,7 +110,9 @@ Result<std::vector<std::string>> FeaturesOf(const std::string& march, const std:
 }
 
 // The name the compiler gives this processor may imply extensions that the machine does not offer
-// (hypervisors mask some); then the highest generic level that it offers is meant.
+// (hypervisors mask some), and a processor newer than the compiler gets the name of an older one
+// that lacks what it has. So the generic levels stand beside the name: of those that the machine
+// offers, the one with the most extensions is meant, the name when they are equal.
 Result<MarchInfo> ResolveNative(const std::string& compiler) {
   HYPER_ASSIGN_OR_RETURN(const std::string help, TargetHelp("native", compiler));
   std::vector<std::string> candidates;
@@ -118,11 +120,15 @@ Result<MarchInfo> ResolveNative(const std::string& compiler) {
   for (const char* level : {"x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"}) {
     candidates.emplace_back(level);
   }
+  MarchInfo best;
   for (const std::string& candidate : candidates) {
     const Result<std::vector<std::string>> features = FeaturesOf(candidate, compiler);
-    if (!features.ok()) continue;
-    if (MissingCpuFeatures(*features).empty()) return MarchInfo{candidate, *features};
+    if (!features.ok() || !MissingCpuFeatures(*features).empty()) continue;
+    if (best.march.empty() || features->size() > best.features.size()) {
+      best = MarchInfo{candidate, *features};
+    }
   }
+  if (!best.march.empty()) return best;
   return FailedPrecondition(
       fmt::format("'{}' does not say which processor this is: name one with --march", compiler));
 }

@@ -1,6 +1,9 @@
 // Template "cols": every result keeps the axes that the group's reductions keep; per block of
 // columns, walk all reduced rows with accumulators in a small array, then run the epilogue. Tasks
-// split the columns, so the order of summation is that of the rows.
+// split the columns, so the order of summation is that of the rows. Long f32 sums are blocked: sums
+// of kBlockedRows rows are added up, so that the rounding error grows with the length of a block
+// and the number of blocks instead of their product (Higham, Accuracy and Stability of Numerical
+// Algorithms, section 4.2).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +17,7 @@ namespace hyper::codegen {
 namespace {
 
 constexpr int64_t kColumns = 256;  // of one block
+constexpr int64_t kBlockedRows = 64;
 
 class ColumnsEmitter {
  public:
@@ -47,6 +51,10 @@ class ColumnsEmitter {
                            std::max<int64_t>(width, 1));
       text_ += fmt::format("    for (i64 i = 0; i < count; ++i) s{}[i] = {};\n", out.index,
                            ReduceInit(node->attributes.String("kind"), body_.type(out).dtype));
+      if (!IsBlocked(*node)) continue;
+      text_ += fmt::format(
+          "    alignas(64) {0} t{1}[{2}];\n    for (i64 i = 0; i < count; ++i) t{1}[i] = 0;\n",
+          Type(out), out.index, std::max<int64_t>(width, 1));
     }
     PrintRows();
     PrintEpilogue();
@@ -190,8 +198,29 @@ class ColumnsEmitter {
     }
   }
 
+  bool IsBlocked(const ir::Node& reduce) const {
+    int64_t rows = 1;
+    for (const Loop& loop : rows_) rows *= loop.extent;
+    return rows > kBlockedRows && reduce.attributes.String("kind") == "sum" &&
+           body_.type(reduce.inputs[0]).dtype == ir::DType::kF32;
+  }
+
+  // Adds the sums of a block to the sums of all.
+  std::string Flush(const std::string& indent) const {
+    std::string text;
+    for (const ir::Node* node : reduces_) {
+      if (!IsBlocked(*node)) continue;
+      text +=
+          fmt::format("{0}for (i64 i = 0; i < count; ++i) {{ s{1}[i] += t{1}[i]; t{1}[i] = 0; }}\n",
+                      indent, node->outputs[0].index);
+    }
+    return text;
+  }
+
   void PrintRows() {
     std::string indent = "    ";
+    const bool blocked = !Flush("").empty();
+    if (blocked) text_ += indent + "i64 rows = 0;\n";
     for (size_t k = 0; k < rows_.size(); ++k, indent += "  ") {
       text_ +=
           fmt::format("{0}for (i64 b{1} = 0; b{1} < {2}; ++b{1})\n", indent, k, rows_[k].extent);
@@ -201,12 +230,19 @@ class ColumnsEmitter {
     for (const ir::Node* node : reduces_) Need(node->inputs[0], false, needed);
     Compute(needed, true, indent + "  ");
     for (const ir::Node* node : reduces_) {
-      text_ += indent + "  " +
-               ReduceStep(node->attributes.String("kind"), body_.type(node->inputs[0]).dtype,
-                          fmt::format("s{}[i]", node->outputs[0].index), Name(node->inputs[0])) +
-               "\n";
+      text_ +=
+          indent + "  " +
+          ReduceStep(node->attributes.String("kind"), body_.type(node->inputs[0]).dtype,
+                     fmt::format("{}{}[i]", IsBlocked(*node) ? "t" : "s", node->outputs[0].index),
+                     Name(node->inputs[0])) +
+          "\n";
     }
-    text_ += indent + "}\n" + indent + "}\n";
+    text_ += indent + "}\n";
+    if (blocked) {
+      text_ += fmt::format("{0}if (++rows == {1}) {{\n{0}  rows = 0;\n{2}{0}}}\n", indent,
+                           kBlockedRows, Flush(indent + "  "));
+    }
+    text_ += indent + "}\n" + (blocked ? Flush("    ") : "");
   }
 
   void PrintEpilogue() {

@@ -86,6 +86,33 @@ Result<std::vector<std::string>> WeightsOf(const std::string& model_path) {
   return names;
 }
 
+void ExpectEveryWeightTrains(const std::string& model_path,
+                             const onnx_frontend::ImportOptions& options, const TrainResult& result,
+                             const std::set<std::string>& zero) {
+  Diagnostics diagnostics;
+  const auto model = onnx_frontend::LoadModel(model_path, {}, &diagnostics);
+  ASSERT_TRUE(model.ok()) << diagnostics.Render();
+  int64_t trained = 0;
+  for (const auto& tensor : onnx_frontend::PlanParameters(**model, options, &diagnostics).tensors) {
+    EXPECT_FALSE(tensor.reason.empty()) << tensor.name;
+    if (tensor.constant || tensor.kind != ir::ArgumentKind::kParameter || !tensor.needed) continue;
+    const auto gradient = result.gradients.find(tensor.name);
+    if (gradient == result.gradients.end()) {
+      EXPECT_FALSE(tensor.cut_by.empty()) << tensor.name << " has no gradient: " << tensor.reason;
+      continue;
+    }
+    ++trained;
+    double largest = 0;
+    for (const double value : gradient->second) {
+      ASSERT_TRUE(std::isfinite(value)) << tensor.name;
+      largest = std::max(largest, std::abs(value));
+    }
+    if (!zero.contains(tensor.name)) EXPECT_GT(largest, 0) << tensor.name;
+  }
+  EXPECT_EQ(trained, static_cast<int64_t>(result.gradients.size()));
+  Figure("weights_with_gradient", trained);
+}
+
 Result<TrainResult> Train(const std::string& bundle_path, const TrainOptions& options) {
   TrainResult result;
   const Status status =

@@ -5,12 +5,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "base/status.h"
+#include "frontend/onnx/import.h"
 #include "runtime/job.h"
 #include "runtime/poison.h"
 
@@ -48,6 +50,12 @@ struct TrainResult {
 };
 
 Result<TrainResult> Train(const std::string& bundle, const TrainOptions& options);
+
+// Every float tensor of the file that inspect would report as trained has a gradient in `result`,
+// finite and with the exception of `zero` not all zeros; for every other one there is a reason.
+void ExpectEveryWeightTrains(const std::string& model_path,
+                             const onnx_frontend::ImportOptions& options, const TrainResult& result,
+                             const std::set<std::string>& zero = {});
 
 // The digest of tests/parity/README.md.
 struct Digest {

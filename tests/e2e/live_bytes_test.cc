@@ -188,7 +188,7 @@ TEST(Plan, PeakIsWithinTenPercentOfTheLiveBytes) {
                static_cast<double>(sub.temporary_peak()) / static_cast<double>(live.bytes));
       largest = std::max(largest, live.bytes);
     }
-    EXPECT_GT(largest, 1 << 20);  // the steps are among those that were compared
+    EXPECT_GT(largest, 1 << 18);  // the steps are among those that were compared
   }
 }
 

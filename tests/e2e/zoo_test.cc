@@ -1,4 +1,4 @@
-// The zoo (tests/parity/README.md): thirteen architectures as both PyTorch exporters write them,
+// The zoo (tests/parity/README.md): fourteen architectures as both PyTorch exporters write them,
 // against ten recorded steps of momentum SGD, and every float weight of each file accounted for.
 #include <algorithm>
 #include <cmath>
@@ -148,6 +148,7 @@ TEST_P(Zoo, TenStepsMatchPyTorch) {
     std::vector<double> difference(wanted.size());
     for (size_t i = 0; i < wanted.size(); ++i) difference[i] = actual[i] - wanted[i];
     const bool zero = item_["tensors"][name]["zero_gradient"].get<bool>();
+    if (!zero) EXPECT_GT(Norm(actual), 0) << name;
     const double error =
         Norm(difference) / (zero ? item_["grad_norm"].get<double>() : Norm(wanted));
     if (!(error <= gradients)) {

@@ -124,7 +124,7 @@ TEST(Lists, NameCasesAndReasonsThatExist) {
     EXPECT_TRUE(std::binary_search(names.begin(), names.end(), name)) << name;
   }
   EXPECT_GE(names.size() - lists.refused.size(), 1350u);
-  std::cout << fmt::format("figure node-tests-passed {}\n", names.size() - lists.refused.size());
+  std::cout << fmt::format("figure node_tests_passed {}\n", names.size() - lists.refused.size());
   for (const auto& [reason, count] : reasons) {
     std::cout << fmt::format("count {}\trefused: {}\n", count, reason);
   }

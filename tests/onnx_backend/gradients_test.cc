@@ -88,7 +88,7 @@ TEST(Gradients, AgreeWithFiniteDifferences) {
     if (c.result.kind == GradientResult::kChecked) ++by_op[c.node_case.op];
   }
   std::cout << fmt::format(
-      "figure gradients-checked {}\ncount {}\tops with checked gradients\ncount {}\tcases whose op "
+      "figure gradients_checked {}\ncount {}\tops with checked gradients\ncount {}\tcases whose op "
       "passes no gradient\ncount {}\tcases that are not imported\n",
       counts[GradientResult::kChecked], by_op.size(), counts[GradientResult::kNoGradient],
       counts[GradientResult::kNotImported]);

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <sstream>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -94,6 +97,41 @@ TEST(Signals, AnyRankMayBeAskedToStop) {
                       HasSubstr("steps       " + std::to_string(steps + 1) + " to " +
                                 std::to_string(steps + 2))));
     EXPECT_EQ(Lines(metrics), steps + 2);
+  }
+}
+
+// Which of SIGTERM and SIGUSR1 each thread of a process keeps from itself: both, none or one.
+std::vector<int> BlockedStopSignals(int process) {
+  std::vector<int> blocked;
+  for (const auto& thread : fs::directory_iterator("/proc/" + std::to_string(process) + "/task")) {
+    std::istringstream lines(ReadBytes((thread.path() / "status").string()));
+    for (std::string line; std::getline(lines, line);) {
+      if (!line.starts_with("SigBlk:")) continue;
+      const uint64_t mask = std::stoull(line.substr(7), nullptr, 16);
+      blocked.push_back(static_cast<int>(mask >> (SIGTERM - 1) & 1) +
+                        static_cast<int>(mask >> (SIGUSR1 - 1) & 1));
+    }
+  }
+  return blocked;
+}
+
+// A handler's frame on a computing thread would destroy memory of the math library
+// (tools/hyperrun/stop_signals.h).
+TEST(Signals, OneThreadThatComputesNothingReceivesThem) {
+  for (const int ranks : {0, 2}) {
+    const std::string dir = "masks" + std::to_string(ranks);
+    std::vector<int> blocked;
+    const std::vector<std::string> arguments = {
+        Bundle(), "--threads", "2", "--steps", "1000000", "--set", "run.dir=" + Scratch(dir)};
+    HyperrunWhile(ranks, arguments, [&](const std::vector<int>& processes) {
+      EXPECT_TRUE(WaitUntil([&] { return Lines(Scratch(dir) + "/metrics.jsonl") >= 3; }));
+      blocked = BlockedStopSignals(processes.at(0));
+      for (const int process : processes) ::kill(process, SIGTERM);
+    });
+    EXPECT_GE(blocked.size(), 3U);  // two that compute and the receiver
+    EXPECT_EQ(std::count(blocked.begin(), blocked.end(), 0), 1);
+    EXPECT_EQ(std::count(blocked.begin(), blocked.end(), 2),
+              static_cast<int64_t>(blocked.size()) - 1);
   }
 }
 

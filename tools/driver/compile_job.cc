@@ -408,12 +408,13 @@ Result<CompiledJob> FinishJob(PlannedJob planned,
                               codegen::CompiledKernels kernels, Diagnostics* diagnostics) {
   const offload::PlacedModule& placed = planned.placed;
   HYPER_ASSIGN_OR_RETURN(program::Program program, codegen::BuildProgram(placed, symbols));
-  HYPER_RETURN_IF_ERROR(codegen::CheckProgram(placed, program));
+  // First: what is too large fails checks for other reasons, too.
   if (program.arena_bytes() > codegen::kMaxArenaBytes) {
     return ResourceExhausted(fmt::format(
         "one rank would need {}; at most {} can be planned: lower the extents in model.dims",
         FormatBytes(program.arena_bytes()), FormatBytes(codegen::kMaxArenaBytes)));
   }
+  HYPER_RETURN_IF_ERROR(codegen::CheckProgram(placed, program));
   WarnOfMemory(program.arena_bytes(), diagnostics);
   if (UsesLibrary(program)) {
     program.set_threads(planned.threads);

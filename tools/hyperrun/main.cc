@@ -1,6 +1,5 @@
 // mpirun hyperrun BUNDLE: connects the ranks, runs the job, exports the result.
 #include <atomic>
-#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "runtime/mpi_communicator.h"
 #include "runtime/progress.h"
 #include "tools/hyperrun/options.h"
+#include "tools/hyperrun/stop_signals.h"
 
 namespace hyper::tools {
 namespace {
@@ -51,21 +51,6 @@ Result<std::unique_ptr<runtime::Communicator>> Connect() {
   return std::move(runtime::MakeLoopback(1).front());
 }
 
-std::atomic<bool> stop_requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free);  // for a signal handler
-
-extern "C" void OnStopSignal(int) { stop_requested.store(true, std::memory_order_relaxed); }
-
-// Batch systems announce the end of a job's time by one of these, to one rank or to all, and often
-// more than once. They keep being caught: SIGINT and SIGKILL end a job that does not want to.
-void CatchStopSignals() {
-  struct sigaction action {};
-  action.sa_handler = OnStopSignal;
-  action.sa_flags = SA_RESTART;
-  sigemptyset(&action.sa_mask);
-  for (const int signal : {SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
-}
-
 Status Export(const RunOptions& options, const runtime::JobResult& result) {
   HYPER_RETURN_IF_ERROR(
       onnx_frontend::ExportTrained(result.text, result.tensors, options.export_path));
@@ -73,8 +58,9 @@ Status Export(const RunOptions& options, const runtime::JobResult& result) {
   return Status::Ok();
 }
 
-// `alone`: set when the failure may be this rank's alone.
-Status Run(const RunOptions& options, runtime::Communicator* communicator, bool* alone) {
+// `stop` as in JobOptions. `alone`: set when the failure may be this rank's alone.
+Status Run(const RunOptions& options, runtime::Communicator* communicator,
+           const std::atomic<bool>* stop, bool* alone) {
   runtime::TextReporterOptions text;
   text.terminal = OnTerminal();
   text.width = TerminalWidth;
@@ -92,7 +78,7 @@ Status Run(const RunOptions& options, runtime::Communicator* communicator, bool*
   job.checkpoint = options.checkpoint;
   job.trace = options.trace;
   job.overwrite = options.overwrite;
-  job.stop = &stop_requested;
+  job.stop = stop;
   job.alone = alone;
   if (!options.export_path.empty()) {
     job.outputs = {options.export_path};
@@ -113,15 +99,20 @@ Status Run(const RunOptions& options, runtime::Communicator* communicator, bool*
 int Main(int argc, char** argv) {
   RunOptions options;
   if (const std::optional<int> code = ParseRunOptions(argc, argv, &options)) return *code;
-  // An evaluation has nothing to save: it ends at once.
-  if (!options.eval && !options.dry_run && options.outputs.empty()) CatchStopSignals();
+  // An evaluation has nothing to save: it ends at once. Before MPI makes threads of its own.
+  Result<const std::atomic<bool>*> stop = nullptr;
+  if (!options.eval && !options.dry_run && options.outputs.empty()) stop = CatchStopSignals();
+  if (!stop.ok()) {
+    std::fprintf(stderr, "hyperrun: %s\n", stop.status().ToString().c_str());
+    return ExitCode(stop.status().code());
+  }
   auto communicator = Connect();
   Status status = communicator.status();
   bool alone = false;
   if (status.ok()) {
     status = Guard([&]() -> Status {
       try {
-        return Run(options, communicator->get(), &alone);
+        return Run(options, communicator->get(), *stop, &alone);
       } catch (const std::exception&) {
         alone = true;  // what is thrown up to here was agreed on with nobody
         throw;
