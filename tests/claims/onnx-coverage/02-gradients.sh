@@ -11,3 +11,5 @@ gtest 'gradients of node tests agree with differences or the list says why there
   onnx_backend/onnx_gradients_test
 gtest 'gradients of further attribute variants agree, wrong ones do not' \
   onnx_backend/onnx_gradient_variants_test
+gtest 'every version of every differentiable operator has a checked gradient or a stated reason' \
+  onnx_backend/onnx_gradient_versions_test
