@@ -191,6 +191,36 @@ TEST(GradientVersions, EveryVersionOfADifferentiableOperatorHasACase) {
   EXPECT_EQ(lines, ReadGolden());
 }
 
+// What a rewritten node says: "op inputs attributes", or why there is none.
+std::string NodeText(const std::string& name, int since) {
+  const auto node_case = ReadCase(HYPER_NODE_TESTS, name);
+  if (!node_case.ok()) return node_case.status().message();
+  const auto rewritten = AtVersion(*node_case, since);
+  if (!rewritten.ok()) return rewritten.status().message();
+  std::string text = rewritten->op;
+  for (const std::string& input : rewritten->node.input()) text += " " + input;
+  for (const onnx::AttributeProto& a : rewritten->node.attribute()) {
+    std::vector<double> values(a.ints().begin(), a.ints().end());
+    if (a.type() == onnx::AttributeProto::INT) values.push_back(static_cast<double>(a.i()));
+    if (a.type() == onnx::AttributeProto::FLOAT) values.push_back(a.f());
+    text += fmt::format(" {}={}", a.name(), fmt::join(values, ","));
+  }
+  return text;
+}
+
+TEST(GradientVersions, OperandsAndAttributesChangePlaces) {
+  EXPECT_EQ(NodeText("test_slice", 1), "Slice x starts=0,0 ends=3,10 axes=0,1");
+  EXPECT_EQ(NodeText("test_top_k", 1), "TopK x k=3 axis=1");
+  EXPECT_EQ(NodeText("test_clip_example", 6), "Clip x min=-1 max=1");
+  EXPECT_EQ(NodeText("test_split_equal_parts_1d_opset18", 2), "Split input axis=0");
+  // The default axis of Softmax became another one.
+  EXPECT_EQ(NodeText("test_softmax_default_axis", 11), "Softmax x axis=-1");
+  // What a version cannot say.
+  EXPECT_EQ(NodeText("test_relu", 15), "no opset from 7 on has version 15 of 'Relu'");
+  EXPECT_EQ(NodeText("test_softmax_axis_1_expanded", 11),
+            "the operator's own node is not in the model");
+}
+
 // The check of a rewritten case notices a wrong gradient.
 TEST(GradientVersions, AWrongGradientOfARewrittenCaseIsNoticed) {
   for (const auto& [name, since] :

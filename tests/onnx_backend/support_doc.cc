@@ -97,7 +97,8 @@ std::string SupportMarkdown(const std::string& node_tests) {
       "ONNX library\ngives for the operator (`function`), the branch that is taken (`branch`), or "
       "`no`. `cpu`: node tests\nthat pass, of those for that version (expanded ones included). "
       "`refused`: the other ones.\nDifferentiable operators without a gradient: "
-      "`tests/onnx_backend/no_gradient.txt`.\n\n"
+      "`tests/onnx_backend/no_gradient.txt`; the cases that check gradients,\nby operator and "
+      "version: `tests/onnx_backend/gradient_versions.txt`.\n\n"
       "| operator | since | forward | gradient | cpu | refused | becomes |\n"
       "|---|---|---|---|---|---|---|\n";
   std::vector<Row> rows;

@@ -84,6 +84,21 @@ TEST(Bits, BitCastKeepsTheBits) {
               HasSubstr("one width"));
 }
 
+// The f32 of the file is f64 in double precision; its bits stay those of the f32.
+TEST(Bits, BitCastInDoublePrecision) {
+  const auto loaded = MustLoad(GraphModel(
+      "g (float[2] x) => (int32[2] y, float[2] z) { y = BitCast <to = 6> (x) z = BitCast <to = 1> "
+      "(y) }",
+      26));
+  ImportOptions options;
+  options.double_precision = true;
+  const auto r = Evaluated(MustImport(*loaded, options), "eval",
+                           {{"x", Vector<double>(ir::DType::kF64, {1, -0.5})}});
+  ASSERT_EQ(r.size(), 2u);
+  EXPECT_THAT(r[0].as<int32_t>(), ElementsAre(0x3f800000, static_cast<int32_t>(0xbf000000)));
+  EXPECT_THAT(r[1].as<double>(), ElementsAre(1, -0.5));
+}
+
 TEST(CumProd, GradientsAroundZeros) {
   const auto d = Differentiate(
       GraphModel("g (float[1] x) => (float loss) <float[5] w = {2, 0, 3, 0, 5}, int64 k = {0}> { y "
