@@ -39,7 +39,11 @@ const char* StorageName(program::Storage storage) {
 }
 
 std::string KeyOf(const program::Slot& slot) {
-  return slot.storage() == program::OPTIMIZER ? slot.slot() + ":" + slot.name() : slot.name();
+  if (slot.storage() == program::OPTIMIZER) return slot.slot() + ":" + slot.name();
+  // The format has one name for itself; a colon more keeps all keys apart.
+  const size_t colons = slot.name().find_first_not_of(':');
+  const bool reserved = colons != std::string::npos && slot.name().substr(colons) == "__metadata__";
+  return reserved ? ":" + slot.name() : slot.name();
 }
 
 std::string FolderName(int64_t step) { return fmt::format("step-{:08}", step); }
