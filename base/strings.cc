@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <utility>
@@ -123,6 +124,39 @@ std::string FormatBytes(int64_t bytes) {
 
 std::string FormatDims(std::span<const int64_t> dims) {
   return fmt::format("[{}]", fmt::join(dims.begin(), dims.end(), ","));
+}
+
+std::string YamlScalar(std::string_view text) {
+  // Words that some YAML version reads as something other than text.
+  static constexpr std::array<std::string_view, 9> kReservedWords = {
+      "true", "false", "yes", "no", "on", "off", "null", "y", "n"};
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const bool plain =
+      !text.empty() && std::isalpha(static_cast<unsigned char>(text[0])) != 0 &&
+      std::all_of(text.begin(), text.end(),
+                  [](unsigned char c) {
+                    return std::isalnum(c) != 0 || c == '_' || c == '.' || c == '/' || c == '-';
+                  }) &&
+      std::find(kReservedWords.begin(), kReservedWords.end(), lower) == kReservedWords.end();
+  if (plain) return std::string(text);
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (c == '\n') {
+      quoted += "\\n";
+    } else if (c == '\t') {
+      quoted += "\\t";
+    } else if (code < 0x20 || code == 0x7f) {
+      quoted += fmt::format("\\u{:04x}", code);
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
 }
 
 std::string Join(std::span<const std::string> parts, std::string_view separator) {

@@ -30,6 +30,8 @@ Result<int64_t> ParseBytes(std::string_view text);
 std::string FormatBytes(int64_t bytes);
 // [2, 3] -> "[2,3]"
 std::string FormatDims(std::span<const int64_t> dims);
+// A text as one YAML value: plain where that is safe, else in double quotes with JSON's escapes.
+std::string YamlScalar(std::string_view text);
 std::string Join(std::span<const std::string> parts, std::string_view separator);
 
 }  // namespace hyper

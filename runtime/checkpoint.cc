@@ -38,8 +38,15 @@ const char* StorageName(program::Storage storage) {
   }
 }
 
+// The format has one name for itself. A colon more keeps all keys apart.
+bool IsReserved(std::string_view name) {
+  const size_t text = name.find_first_not_of(':');
+  return text != std::string_view::npos && name.substr(text) == "__metadata__";
+}
+
 std::string KeyOf(const program::Slot& slot) {
-  return slot.storage() == program::OPTIMIZER ? slot.slot() + ":" + slot.name() : slot.name();
+  if (slot.storage() == program::OPTIMIZER) return slot.slot() + ":" + slot.name();
+  return IsReserved(slot.name()) ? ":" + slot.name() : slot.name();
 }
 
 std::string FolderName(int64_t step) { return fmt::format("step-{:08}", step); }
@@ -317,7 +324,11 @@ Result<LoadedCheckpoint> LoadCheckpoint(FileSystem* fs, const std::string& path)
 
 Result<NamedTensors> LoadTensors(FileSystem* fs, const std::string& path) {
   HYPER_ASSIGN_OR_RETURN(LoadedCheckpoint loaded, Load(fs, path, false));
-  return std::move(loaded.tensors);
+  NamedTensors tensors;
+  for (auto& [key, value] : loaded.tensors) {
+    tensors.emplace(IsReserved(key) ? key.substr(1) : key, std::move(value));
+  }
+  return tensors;
 }
 
 Status RestoreCheckpoint(const LoadedCheckpoint& checkpoint, Executor* executor) {

@@ -27,7 +27,7 @@ using NamedTensors = std::map<std::string, ir::HostTensor>;
 struct LoadedCheckpoint {
   CheckpointInfo info;
   std::string path;                // the folder that was read
-  NamedTensors tensors;            // parameters, frozen weights, states by name
+  NamedTensors tensors;            // parameters, frozen weights, states by key in the file
   NamedTensors optimizer;          // key "SLOT:PARAMETER"
   std::vector<std::string> notes;  // damaged checkpoints that were passed over: why
   std::vector<int64_t> damaged;    // and their steps

@@ -14,6 +14,10 @@ namespace {
 
 const std::string kEval = "eval";
 
+// Longer names are cut: a file name has at most 255 bytes, and ".npy.tmp" is added to it.
+constexpr size_t kNameBytes = 200;
+
+// What becomes of an output's name in the name of its file; two may become one.
 std::string FileNameOf(const std::string& output) {
   std::string name;
   for (const char c : output) {
@@ -21,7 +25,8 @@ std::string FileNameOf(const std::string& output) {
     const bool plain = std::isalnum(byte) != 0 || c == '.' || c == '_' || c == '-' || c == '+';
     name += plain ? c : '_';
   }
-  return name.starts_with('.') ? "_" + name : name;
+  if (name.starts_with('.')) name = "_" + name;
+  return name.substr(0, kNameBytes);
 }
 
 // Element type as NumPy writes it; empty for types that it lacks.
@@ -92,13 +97,13 @@ Status Inference::FindOutputs() {
     }
     Output output;
     output.place = &result;
-    output.file = FileNameOf(result.name()) + ".npy";
+    const std::string name = FileNameOf(result.name());
+    output.file = name + ".npy";
+    for (int copy = 2; !files.insert(output.file).second; ++copy) {
+      output.file = fmt::format("{}-{}.npy", name, copy);
+    }
     output.rows.resize(static_cast<size_t>(type.bytes()));
     output.row_bytes = micro_batch_ == 0 ? 0 : type.bytes() / micro_batch_;
-    if (!files.insert(output.file).second) {
-      return FailedPrecondition(
-          fmt::format("two outputs would be written to one file '{}'", output.file));
-    }
     outputs_.push_back(std::move(output));
   }
   if (outputs_.empty()) return FailedPrecondition("the model has no outputs");

@@ -26,6 +26,12 @@ struct ParameterRule {
   SourceLocation location;  // where a user wrote it; errors point here, without a file at the model
 };
 
+// Parameters that are trained as one, under the first name; see tie_parameters.h.
+struct TieGroup {
+  std::vector<std::string> names;
+  std::vector<SourceLocation> locations;  // of the names, as ParameterRule::location
+};
+
 struct LossSpec {
   ir::LossKind kind = ir::LossKind::kOutput;
   std::string prediction;  // logits, prediction or scalar output: any tensor of the graph
@@ -51,6 +57,7 @@ struct ImportOptions {
   std::map<std::string, SourceLocation> dim_locations;  // as ParameterRule::location
   SourceLocation dims_location;                         // where missing dims belong
   std::vector<ParameterRule> rules;
+  std::vector<TieGroup> ties;
   bool training = false;         // @step and @eval, else @eval alone
   std::vector<LossSpec> losses;  // training only
   bool unbiased_running_variance = false;
@@ -87,6 +94,13 @@ struct TensorPlacement {
   TensorView view;                    // how the file's tensor comes from the parameter
 };
 
+// A tensor that was merged into another one by ImportOptions::ties.
+struct TiedName {
+  std::string name;
+  std::string alias;  // may be empty
+  bool transposed = false;
+};
+
 struct ParameterDecision {
   std::string name;   // the original one where the file tells it
   std::string alias;  // of the file, or from node scopes when the name says nothing; may be empty
@@ -104,6 +118,7 @@ struct ParameterDecision {
   std::string origin;      // what PyTorch's record says about it; empty without one
   std::string source;      // tensor of the file that holds the initial value
   std::vector<TensorPlacement> places;  // never empty
+  std::vector<TiedName> tied;           // rules that match one of these names match this tensor
 };
 
 struct ParameterView {
@@ -126,7 +141,8 @@ struct ParameterPlan {
   std::string Reads(const onnx::NodeProto& node, int slot) const;
 };
 
-// Decides for every float tensor of the file. Errors: globs that match nothing.
+// Decides for every float tensor of the file. Errors: globs that match nothing, ties of tensors
+// that are no parameters or differ.
 ParameterPlan PlanParameters(const LoadedModel& model, const ImportOptions& options,
                              Diagnostics* diagnostics);
 

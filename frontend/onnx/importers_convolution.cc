@@ -65,8 +65,13 @@ ir::Attributes ConvAttributes(const Window& w, int64_t groups) {
 ValueId AddBias(NodeContext& c, ValueId y, int operand) {
   if (!c.Has(operand)) return y;
   const Dims dims = c.b().type(y).dims;
-  if (c.Shape(operand) != Dims{dims[1]}) {
-    Fail(fmt::format("bias has shape {}, expected [{}]", FormatDims(c.Shape(operand)), dims[1]));
+  if (const Dims& bias = c.Shape(operand); bias != Dims{dims[1]}) {
+    // What PyTorch's newer exporter writes where a Conv3d has no bias, unless it optimises.
+    const bool missing = dims.size() == 5 && bias == Dims{dims[1], 2};
+    Fail(fmt::format("bias has shape {}, expected [{}]{}", FormatDims(bias), dims[1],
+                     missing ? "; torch.onnx.export(.., optimize=False) writes such a bias for a "
+                               "Conv3d without one, with optimize=True it leaves it out"
+                             : ""));
   }
   const ValueId bias = c.b().Broadcast(c.In(operand), dims, {1});
   return c.b().Binary(ScalarOp::kAdd, y, bias);

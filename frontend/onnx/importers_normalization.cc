@@ -61,7 +61,11 @@ void BatchNormalization(NodeContext& c) {
   // In training, evaluation-mode nodes learn too, unless their own weights are frozen.
   const bool state = c.services().persistent_kind(3) == ir::ArgumentKind::kState &&
                      c.services().persistent_kind(4) == ir::ArgumentKind::kState;
-  const bool batch = c.mode().literal ? marked : c.mode().training && state;
+  // Statistics that the file computes cannot be kept: in training mode such a node has only those
+  // of the batch, in evaluation too.
+  const bool computed = marked && (!c.services().persistent_kind(3).has_value() ||
+                                   !c.services().persistent_kind(4).has_value());
+  const bool batch = c.mode().literal ? marked : computed || (c.mode().training && state);
   if (!batch) {
     c.Out(0, BatchNormFixed(c, epsilon));
     for (int i = 1; i < c.node().output_size(); ++i) {
@@ -78,7 +82,12 @@ void BatchNormalization(NodeContext& c) {
     variance = c.b().BinaryConstant(ScalarOp::kMul, variance,
                                     static_cast<double>(count) / static_cast<double>(count - 1));
   }
-  if (c.mode().training) {
+  if (!c.mode().literal && computed) {
+    c.events().notes.push_back(
+        "is in training mode and its running statistics are no tensors of the file: it normalises "
+        "by the batch, in evaluation too");
+  }
+  if (c.mode().training && state) {
     c.events().statistics.push_back({c.services().persistent_name(3), y[1], momentum});
     c.events().statistics.push_back({c.services().persistent_name(4), variance, momentum});
     if (!marked) {

@@ -297,7 +297,11 @@ std::string ReportJson(const ModelReport& r) {
                                {"dims", d.type.dims},
                                {"kind", KindText(d)},
                                {"reason", d.reason},
-                               {"suspicion", d.suspicion}});
+                               {"suspicion", d.suspicion},
+                               {"tied", ordered_json::array()}});
+    for (const TiedName& t : d.tied) {
+      j["parameters"].back()["tied"].push_back({{"name", t.name}, {"transposed", t.transposed}});
+    }
   }
   j["ops"] = ordered_json::object();
   for (const auto& [op, n] : r.ops) j["ops"][op] = n;

@@ -9,6 +9,7 @@
 #include "frontend/onnx/importer.h"
 #include "frontend/onnx/parameter_looks.h"
 #include "frontend/onnx/parameter_tensors.h"
+#include "frontend/onnx/tie_parameters.h"
 
 namespace hyper::onnx_frontend {
 namespace {
@@ -46,30 +47,6 @@ std::set<std::string> NormalisedInputs(const LoadedModel& model) {
   return raw;
 }
 
-// A matrix stored a second time, transposed: an exporter unties tied weights that way.
-void SuspectCopies(ParameterPlan* plan) {
-  std::map<ir::Dims, std::vector<const ParameterDecision*>> matrices;
-  std::vector<std::string> pairs;
-  for (const ParameterDecision& d : plan->tensors) {
-    if (!IsTrained(d) || d.type.rank() != 2 || AllEqual(d.value)) continue;
-    for (const ParameterDecision* other : matrices[{d.type.dims[1], d.type.dims[0]}]) {
-      if (!IsGeneratedName(d.name) && !IsGeneratedName(other->name)) continue;
-      if (other->value.ElementAsDouble(0) != d.value.ElementAsDouble(0)) continue;
-      const std::optional<TensorView> view = FindView(other->value, d.value, {1, 0});
-      if (view.has_value() && !view->permutation.empty()) {
-        pairs.push_back(other->name + " = " + d.name);
-      }
-    }
-    matrices[d.type.dims].push_back(&d);
-  }
-  if (pairs.empty()) return;
-  plan->notes.push_back(fmt::format(
-      "matrices that are transposes of one another, bit for bit: {}; each is trained on its own "
-      "(exporters untie tied weights that way; an export in training mode, without constant "
-      "folding, keeps them tied)",
-      ShortList(pairs, 4)));
-}
-
 }  // namespace
 
 void SuspectParameters(const LoadedModel& model, ParameterPlan* plan) {
@@ -102,10 +79,12 @@ void SuspectParameters(const LoadedModel& model, ParameterPlan* plan) {
     }
   }
   if (!buffers.empty()) {
+    std::vector<std::string> patterns;
+    for (const std::string& name : buffers) patterns.push_back(YamlScalar(name));
     plan->notes.push_back(fmt::format(
         "trained, but they look like buffers or constants: {}; to leave them as they are: "
         "model.parameters: {{freeze: [{}]}} (hyperc inspect tells why)",
-        ShortList(buffers), Join(buffers, ", ")));
+        ShortList(buffers), Join(patterns, ", ")));
   }
   if (!shared.empty()) {
     plan->notes.push_back(fmt::format(
@@ -113,7 +92,13 @@ void SuspectParameters(const LoadedModel& model, ParameterPlan* plan) {
         "weights of equal value, this file no longer tells them apart",
         ShortList(shared)));
   }
-  SuspectCopies(plan);
+  std::vector<const ParameterDecision*> trained;
+  for (const ParameterDecision& d : plan->tensors) {
+    if (IsTrained(d)) trained.push_back(&d);
+  }
+  if (std::optional<std::string> note = SuggestTies(trained)) {
+    plan->notes.push_back(*std::move(note));
+  }
 }
 
 }  // namespace hyper::onnx_frontend

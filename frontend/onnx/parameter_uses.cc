@@ -53,6 +53,13 @@ class Visitor {
 
 }  // namespace
 
+bool PassesThrough(const onnx::NodeProto& node) {
+  static const std::set<std::string> ops = {"Identity", "Transpose", "Reshape",
+                                            "Squeeze",  "Unsqueeze", "Flatten",
+                                            "Cast",     "Expand",    "CastLike"};
+  return ops.count(node.op_type()) > 0;
+}
+
 void SubgraphUses(const onnx::NodeProto& owner,
                   const std::function<void(const std::string& name, const Use& use)>& tell,
                   std::vector<std::string>* weights) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct Use {
   bool inner() const { return owner != nullptr; }
   const onnx::NodeProto& outer() const { return inner() ? *owner : *node; }
 };
+
+using UsesByName = std::map<std::string, std::vector<Use>>;
+
+// True when a node only lays its operand out anew or casts it.
+bool PassesThrough(const onnx::NodeProto& node);
 
 // Tells every use of an outer name in the subgraphs of `owner`, nested ones included. `weights`
 // receives the names of float initializers of several elements that the subgraphs define.

@@ -7,11 +7,14 @@
 
 #include "base/strings.h"
 #include "frontend/onnx/functions.h"
+#include "frontend/onnx/gradient_flow.h"
 #include "frontend/onnx/import.h"
 #include "frontend/onnx/importer.h"
 #include "frontend/onnx/parameter_looks.h"
+#include "frontend/onnx/parameter_names.h"
 #include "frontend/onnx/parameter_tensors.h"
 #include "frontend/onnx/parameter_uses.h"
+#include "frontend/onnx/tie_parameters.h"
 
 namespace hyper::onnx_frontend {
 namespace {
@@ -26,27 +29,6 @@ const ImportTarget* TargetOf(const NodeProto& node) {
   return ImportTargets().Find(NormalDomain(node.domain()), node.op_type());
 }
 
-bool PassesThrough(const NodeProto& node) {
-  static const std::set<std::string> ops = {"Identity", "Transpose", "Reshape",
-                                            "Squeeze",  "Unsqueeze", "Flatten",
-                                            "Cast",     "Expand",    "CastLike"};
-  return ops.count(node.op_type()) > 0;
-}
-
-// Why no gradient passes a node, or empty.
-std::string BlocksGradient(const NodeProto& node) {
-  const ImportTarget* target = TargetOf(node);
-  if (target != nullptr && !target->no_gradient.empty()) return std::string(target->no_gradient);
-  if (node.op_type() == "Cast" && NormalDomain(node.domain()).empty()) {
-    for (const auto& a : node.attribute()) {
-      if (a.name() != "to") continue;
-      const auto dtype = DTypeFromOnnx(static_cast<int>(a.i()));
-      if (dtype.has_value() && !ir::IsFloat(*dtype)) return "integers have no derivative";
-    }
-  }
-  return {};
-}
-
 class Planner {
  public:
   Planner(const LoadedModel& model, const ImportOptions& options, Diagnostics* diagnostics)
@@ -59,6 +41,7 @@ class Planner {
 
   ParameterPlan Run() {
     plan_ = CollectParameterTensors(model_, options_.restore_parameters);
+    TieAgain();
     CollectUses();
     SplitStates();
     std::vector<std::string> roots(outputs_.begin(), outputs_.end());
@@ -69,17 +52,21 @@ class Planner {
     }
     roots.insert(roots.end(), losses.begin(), losses.end());
     needed_ = Ancestors(model_, roots);
-    in_loss_ = Ancestors(model_, losses);
     losses_.insert(losses.begin(), losses.end());
     losses_.erase("");
-    FollowGradients();
+    flow_ = GradientFlow(model_, losses_);
     for (ParameterDecision& d : plan_.tensors) Classify(&d);
-    NameAliases();
+    NameAliases(uses_, &plan_);
     ApplyRules();
     FreezeStates();
     if (options_.training) {
       SuspectParameters(model_, &plan_);
       WarnOfCuts();
+    }
+    for (ParameterDecision& d : plan_.tensors) {
+      for (const TiedName& t : d.tied) {
+        d.reason += fmt::format("; tied: {}{}", t.name, t.transposed ? " (transposed)" : "");
+      }
     }
     return std::move(plan_);
   }
@@ -94,8 +81,21 @@ class Planner {
     return it == plan_.index.end() ? nullptr : &plan_.tensors[static_cast<size_t>(it->second)];
   }
 
+  // Which names mean what, and what is a parameter, is decided for the file as it is.
+  void TieAgain() {
+    if (options_.ties.empty()) return;
+    ImportOptions untied = options_;
+    untied.ties.clear();
+    untied.rules.clear();
+    untied.training = false;  // no notes
+    Diagnostics unused;
+    const ParameterPlan listing = Planner(model_, untied, &unused).Run();
+    TieParameters(options_.ties, listing, model_.path, diagnostics_, &plan_);
+  }
+
   bool IsSplitIdentity(const NodeProto& node) {
     if (node.op_type() != "Identity" || node.output_size() != 1) return false;
+    if (plan_.views.count(node.output(0)) > 0) return true;  // tied to another tensor
     const ParameterDecision* d = Find(node.output(0));
     return d != nullptr && d->places.front().place == TensorPlace::kIdentity;
   }
@@ -124,35 +124,6 @@ class Planner {
     }
   }
 
-  // Which tensors a gradient can reach, and what keeps it from the others.
-  void FollowGradients() {
-    flows_ = losses_;
-    const auto& nodes = model_.graph().node();
-    for (int i = nodes.size() - 1; i >= 0; --i) {
-      const NodeProto& node = nodes[i];
-      const auto any = [&](const auto& names) {
-        return std::any_of(node.output().begin(), node.output().end(),
-                           [&](const std::string& o) { return names.count(o) > 0; });
-      };
-      if (!any(in_loss_)) continue;
-      const std::string why = BlocksGradient(node);
-      const std::vector<std::string> read = NamesRead(node);
-      if (why.empty() && any(flows_)) {
-        flows_.insert(read.begin(), read.end());
-        continue;
-      }
-      std::string blocker;
-      if (!why.empty()) {
-        blocker = fmt::format("'{}' ({}): {}", NodeTitle(node), node.op_type(), why);
-      } else {
-        for (const std::string& o : node.output()) {
-          if (const auto it = blockers_.find(o); it != blockers_.end()) blocker = it->second;
-        }
-      }
-      for (const std::string& name : read) blockers_[name] = blocker;
-    }
-  }
-
   // An output of the graph or a tensor that a loss names.
   bool IsRoot(const ParameterDecision& d, const std::set<std::string>& roots) const {
     return roots.count(d.name) > 0 ||
@@ -168,25 +139,6 @@ class Planner {
       }
     }
     return false;
-  }
-
-  // What keeps the gradient from `d`, which reaches the loss; empty when it gets one.
-  std::string CutBy(const ParameterDecision& d) {
-    if (IsRoot(d, losses_)) return {};
-    std::string blocker;
-    for (const Use& use : uses_[d.name]) {
-      const std::string why = BlocksGradient(*use.node);
-      for (const std::string& o : use.outer().output()) {
-        if (why.empty() && flows_.count(o) > 0) return {};
-        if (in_loss_.count(o) == 0 || !blocker.empty()) continue;
-        if (!why.empty()) {
-          blocker = fmt::format("'{}' ({}): {}", NodeTitle(*use.node), use.node->op_type(), why);
-        } else if (const auto it = blockers_.find(o); it != blockers_.end()) {
-          blocker = it->second;
-        }
-      }
-    }
-    return blocker;
   }
 
   static bool IsStateUse(const Use& use) {
@@ -213,6 +165,7 @@ class Planner {
           continue;
         }
         ParameterDecision d = plan_.tensors[i];
+        d.tied.clear();
         d.name = names.MakeUnique(fmt::format("{}@{}", name, NodeTitle(*use.node)));
         const OperandSlot slot{use.node->output(0), use.slot};
         d.places = {{TensorPlace::kOperand, d.name, {slot}, {{}, d.type.dims}}};
@@ -332,11 +285,11 @@ class Planner {
       d->reason = "nothing is trained";
       return;
     }
-    if (!HasUseIn(*d, in_loss_) && !IsRoot(*d, losses_)) {
+    if (!flow_.ReachesLoss(uses_[d->name]) && !IsRoot(*d, losses_)) {
       d->reason = "does not reach the loss";
       return;
     }
-    d->cut_by = CutBy(*d);
+    if (!IsRoot(*d, losses_)) d->cut_by = flow_.CutBy(uses_[d->name]);
     if (!d->cut_by.empty()) {
       d->reason = "cut off from the loss by " + d->cut_by;
       return;
@@ -347,63 +300,12 @@ class Planner {
                                      : "a float tensor that reaches the loss";
   }
 
-  // "/layers.0/linear1/MatMul" -> "layers.0.linear1"
-  static std::string ScopeOf(const std::string& node_name) {
-    if (!node_name.starts_with("/")) return {};
-    std::vector<std::string> parts;
-    std::string part;
-    for (char c : node_name.substr(1) + "/") {
-      if (c != '/') {
-        part += c;
-        continue;
-      }
-      // Exporters repeat the parent: "layer1/layer1.0".
-      if (!parts.empty() && part.starts_with(parts.back() + ".")) parts.pop_back();
-      parts.push_back(part);
-      part.clear();
-    }
-    parts.pop_back();
-    return Join(parts, ".");
-  }
-
-  std::string AliasFrom(const std::string& name, int depth = 0) {
-    for (const Use& use : uses_[name]) {
-      const std::string& op = use.node->op_type();
-      if (use.inner()) continue;
-      if (PassesThrough(*use.node) && depth < 4 && use.node->output_size() > 0) {
-        const std::string alias = AliasFrom(use.node->output(0), depth + 1);
-        if (!alias.empty()) return alias;
-        continue;
-      }
-      const std::string scope = ScopeOf(use.node->name());
-      if (scope.empty()) continue;
-      const bool bias = op == "Add" || use.slot == 2;
-      return scope + (bias ? ".bias" : ".weight");
-    }
-    return {};
-  }
-
-  void NameAliases() {
-    std::map<std::string, int> count;
-    for (const ParameterDecision& d : plan_.tensors) ++count[d.name];
-    for (ParameterDecision& d : plan_.tensors) {
-      const bool named =
-          !IsGeneratedName(d.name) && d.places.front().place != TensorPlace::kConstantNode;
-      if (d.constant || named || !d.alias.empty()) continue;
-      d.alias = AliasFrom(d.name);
-      if (!d.alias.empty()) ++count[d.alias];
-    }
-    for (ParameterDecision& d : plan_.tensors) {
-      if (!d.alias.empty() && count[d.alias] > 1) d.alias.clear();
-    }
-  }
-
   void ApplyRules() {
     std::vector<std::string> names;
     for (const ParameterDecision& d : plan_.tensors) {
       if (d.constant && !d.can_train) continue;
-      names.push_back(d.name);
-      if (!d.alias.empty()) names.push_back(d.alias);
+      const std::vector<std::string> own = KnownNames(d);
+      names.insert(names.end(), own.begin(), own.end());
     }
     for (const ParameterRule& rule : options_.rules) {
       bool matched = false;
@@ -412,9 +314,7 @@ class Planner {
       std::vector<std::string> states;
       for (ParameterDecision& d : plan_.tensors) {
         if (d.constant && !d.can_train) continue;
-        if (!GlobMatch(rule.glob, d.name) && (d.alias.empty() || !GlobMatch(rule.glob, d.alias))) {
-          continue;
-        }
+        if (!MatchesName(rule.glob, d)) continue;
         if (d.constant && (!rule.train || rule.glob == "*")) {
           matched = matched || !rule.train;  // it stays as it is already
           continue;
@@ -516,14 +416,12 @@ class Planner {
   std::set<std::string> frozen_states_;  // named by the rules that decide about them
   ParameterPlan plan_;
   std::set<std::string> outputs_;
-  std::map<std::string, std::vector<Use>> uses_;
-  std::map<std::string, std::vector<Use>> split_uses_;
+  UsesByName uses_;
+  UsesByName split_uses_;
   std::map<std::string, bool> needed_;
-  std::map<std::string, bool> in_loss_;
-  std::set<std::string> losses_;                 // tensors that the losses name
-  std::set<std::string> flows_;                  // tensors that a gradient reaches
-  std::map<std::string, std::string> blockers_;  // others that reach the loss: what is in between
-  std::set<std::string> reshaped_;               // outputs of Reshape nodes
+  std::set<std::string> losses_;  // tensors that the losses name
+  GradientFlow flow_;
+  std::set<std::string> reshaped_;  // outputs of Reshape nodes
 };
 
 }  // namespace

@@ -52,6 +52,7 @@ class Checker {
                 const ConfigNode& key);
   Json List(const Setting& setting, const ConfigNode& node, const std::string& path,
             const ConfigNode& key);
+  Json Groups(const Setting& setting, const ConfigNode& node, const std::string& path);
   Json Scalar(const Setting& setting, const ConfigNode& node, const std::string& path);
   // What the elements of a tensor have shown of its shape so far.
   struct TensorShape {
@@ -293,6 +294,51 @@ Json Checker::List(const Setting& setting, const ConfigNode& node, const std::st
   return out;
 }
 
+// No name may occur twice, in one group or in two.
+Json Checker::Groups(const Setting& setting, const ConfigNode& node, const std::string& path) {
+  const std::string expected = DescribeType(setting);
+  if (node.kind != Kind::kList || node.items.empty()) {
+    Error(node,
+          fmt::format("'{}' is {}; expected {}", path,
+                      node.kind == Kind::kList ? "an empty list" : KindName(node.kind), expected));
+    return nullptr;
+  }
+  Json out = Json::array();
+  std::map<std::string, std::string> first;  // name -> where it stands
+  for (size_t i = 0; i < node.items.size(); ++i) {
+    const ConfigNode& group = node.items[i];
+    const std::string group_path = fmt::format("{}[{}]", path, i);
+    Remember(group_path, group);
+    if (group.kind != Kind::kList || group.items.size() < 2) {
+      Error(group,
+            fmt::format("'{}' is {}; expected {}", group_path,
+                        group.kind == Kind::kList ? fmt::format("a list of {}", group.items.size())
+                                                  : std::string(KindName(group.kind)),
+                        expected),
+            group.kind == Kind::kScalar ? "write one list per group: [[a, b], [c, d]]" : "");
+      return nullptr;
+    }
+    Json names = Json::array();
+    for (size_t k = 0; k < group.items.size(); ++k) {
+      const std::string item_path = fmt::format("{}[{}]", group_path, k);
+      Remember(item_path, group.items[k]);
+      Json name = Scalar(setting, group.items[k], item_path);
+      if (name.is_null()) return nullptr;
+      const auto [before, fresh] = first.emplace(name.get<std::string>(), item_path);
+      if (!fresh) {
+        Error(group.items[k],
+              fmt::format("'{}' is '{}', which '{}' names already", item_path, before->first,
+                          before->second),
+              "name every parameter once; a group may have more than two names");
+        return nullptr;
+      }
+      names.push_back(std::move(name));
+    }
+    out.push_back(std::move(names));
+  }
+  return out;
+}
+
 Json Checker::Scalar(const Setting& setting, const ConfigNode& node, const std::string& path) {
   if (node.kind != Kind::kScalar) {
     Error(node,
@@ -370,6 +416,9 @@ Json Checker::Value(const Setting& setting, const ConfigNode& node, const std::s
         return one.is_null() ? one : Json::array({std::move(one)});
       }
       break;
+    case ValueType::kNameGroups:
+      if (node.kind == Kind::kNull) break;
+      return Groups(setting, node, path);
     case ValueType::kTensor: {
       if (node.kind == Kind::kNull) break;
       TensorShape shape;

@@ -233,6 +233,7 @@ ScalarResult ParseScalar(const Setting& setting, std::string_view text, bool quo
     case ValueType::kEnum: return ParseEnum(setting, text);
     case ValueType::kString:
     case ValueType::kStringList:
+    case ValueType::kNameGroups:
     case ValueType::kNameOrSection:
       if (text.empty()) return Refuse("is empty text");
       return {std::string(text), {}, {}};

@@ -88,6 +88,11 @@ Json ValueSchema(const Setting& setting) {
       schema["oneOf"] = {text, {{"type", "array"}, {"minItems", 1}, {"items", text}}};
       return schema;
     }
+    case ValueType::kNameGroups: {
+      const Json text = {{"type", "string"}, {"minLength", 1}};
+      const Json group = {{"type", "array"}, {"minItems", 2}, {"items", text}};
+      return {{"type", "array"}, {"minItems", 1}, {"items", group}};
+    }
     case ValueType::kFloatPair: {
       Json number = {{"type", "number"}};
       AddRange(setting, &number);

@@ -33,8 +33,9 @@ constexpr Setting kSettings[] = {
      .description = "Glob patterns of the parameters to train; without this key all are trained."},
     {.path = "model.parameters.freeze", .type = kStringList,
      .description = "Glob patterns of the parameters that keep their values."},
-    {.path = "model.tie", .type = kReserved,
-     .description = "Parameters that share one value."},
+    {.path = "model.tie", .type = kNameGroups,
+     .description = "Groups of parameters of equal value (matrices may be transposed) that are "
+                    "trained as one, under the first name of the group."},
     {.path = "model.bind", .type = kNamedMap, .default_text = "{}",
      .description = "Model inputs that get their value now, such as a Reshape's target; they are "
                     "no data inputs then."},
@@ -340,6 +341,7 @@ std::string DescribeType(const Setting& setting) {
     case kBytes: return fmt::format("a size such as 25MiB{}", DescribeRange(setting));
     case kStringList: return "a list of texts";
     case kFloatPair: return fmt::format("two numbers [a, b]{}", DescribeRange(setting));
+    case kNameGroups: return "a list of lists of two or more names";
     case kTensor: return "a number, true or false, nested lists of them, or a .npy file";
     case kReserved: return "empty in this version";
   }

@@ -24,6 +24,7 @@ enum class ValueType {
   kEnum,
   kBytes,       // integer or "25MiB"
   kStringList,  // list of strings (a single string is a list of one)
+  kNameGroups,  // list of lists of two or more strings
   kFloatPair,   // [a, b]
   kTensor,      // a number or truth value, nested lists of them, or the name of a .npy file
   kReserved,    // part of the format, refused by this version unless empty

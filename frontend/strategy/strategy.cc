@@ -176,6 +176,11 @@ Strategy FromChecked(const Json& checked) {
     if (!value.is_null()) strategy.model.bind[name] = ReadBound(value);
   }
   strategy.model.parameters = ReadRules(Child(model, "parameters"));
+  const Json& tie = Child(model, "tie");
+  for (size_t i = 0; i < tie.size(); ++i) {  // none when it was refused
+    strategy.model.tie.push_back(
+        {tie[i].get<std::vector<std::string>>(), fmt::format("model.tie[{}]", i)});
+  }
   if (Child(checked, "train").is_object()) strategy.train = ReadTrain(Child(checked, "train"));
   FieldReader data_parallel(Child(checked, "data_parallel"), "data_parallel");
   VisitDataParallel(data_parallel, strategy.data_parallel);
@@ -351,6 +356,7 @@ std::string PrintStrategy(const Strategy& strategy) {
   for (const ParameterRule& rule : strategy.model.parameters) {
     json["model"]["parameters"][rule.train ? "train" : "freeze"].push_back(rule.pattern);
   }
+  for (const TieGroup& group : strategy.model.tie) json["model"]["tie"].push_back(group.names);
   const Json launch = LaunchToJson(strategy.launch);
   if (strategy.train) json["train"] = WriteTrain(*strategy.train, launch.at("train"));
   FieldWriter data_parallel(&json["data_parallel"], "data_parallel");

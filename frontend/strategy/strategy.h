@@ -44,10 +44,18 @@ struct BoundValue {
   bool operator==(const BoundValue&) const = default;
 };
 
+// One group of model.tie.
+struct TieGroup {
+  std::vector<std::string> names;  // two or more; the first keeps its name
+  std::string path;                // "model.tie[0]"; a name's place is path + "[1]"
+  bool operator==(const TieGroup&) const = default;
+};
+
 struct ModelConfig {
   std::map<std::string, int64_t> dims;
   std::map<std::string, BoundValue> bind;  // by input
   std::vector<ParameterRule> parameters;   // in file order; the last match wins
+  std::vector<TieGroup> tie;               // no name occurs twice
   bool operator==(const ModelConfig&) const = default;
 
   // Without a match a parameter is trained exactly when no rule says what to train.

@@ -92,6 +92,14 @@ TEST(Strings, Suggestions) {
   EXPECT_EQ(DidYouMean("rl", std::vector<std::string>{"lr", "eps"}), "did you mean 'lr'?");
 }
 
+TEST(Strings, YamlScalars) {
+  for (const char* plain : {"a", "layers.0.weight", "a/b-c_d"}) EXPECT_EQ(YamlScalar(plain), plain);
+  for (const char* quoted : {"", "7", "null", "Yes", "a b", "a:b", "*", "#", "-a", "~", ".."}) {
+    EXPECT_EQ(YamlScalar(quoted), "\"" + std::string(quoted) + "\"");
+  }
+  EXPECT_EQ(YamlScalar("a\"b\\c\n\x01"), R"("a\"b\\c\n\u0001")");
+}
+
 TEST(Strings, Sizes) {
   EXPECT_EQ(*ParseBytes("25MiB"), 25 << 20);
   EXPECT_EQ(*ParseBytes("1.5 GiB"), 3LL << 29);

@@ -331,6 +331,13 @@ onnx_frontend::ImportOptions ImportOptionsOf(const strategy::Strategy& strategy,
   for (const strategy::ParameterRule& rule : strategy.model.parameters) {
     options.rules.push_back({rule.pattern, rule.train, strategy.LocationOf(rule.path)});
   }
+  for (const strategy::TieGroup& group : strategy.model.tie) {
+    onnx_frontend::TieGroup& tie = options.ties.emplace_back();
+    for (size_t i = 0; i < group.names.size(); ++i) {
+      tie.names.push_back(group.names[i]);
+      tie.locations.push_back(strategy.LocationOf(fmt::format("{}[{}]", group.path, i)));
+    }
+  }
   options.training = strategy.train.has_value();
   if (strategy.train) {
     for (const strategy::LossTerm& term : strategy.train->loss) {

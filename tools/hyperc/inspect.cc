@@ -10,6 +10,8 @@
 
 #include "base/strings.h"
 #include "frontend/onnx/inspect.h"
+#include "tools/driver/compile_job.h"
+#include "tools/driver/load_strategy.h"
 #include "tools/hyperc/commands.h"
 
 namespace hyper::tools {
@@ -17,6 +19,7 @@ namespace {
 
 struct InspectOptions {
   std::string model;
+  std::string strategy;
   std::vector<std::string> dims;
   std::string format = "text";
 };
@@ -56,8 +59,19 @@ Status Inspect(const InspectOptions& options) {
   HYPER_ASSIGN_OR_RETURN(const auto model, onnx_frontend::LoadModel(options.model, {}, &notes));
   onnx_frontend::ImportOptions import;
   import.training = true;
+  strategy::Strategy strategy;
+  if (!options.strategy.empty()) {
+    HYPER_ASSIGN_OR_RETURN(strategy,
+                           LoadStrategy(RealFileSystem(), options.strategy, options.model, &notes));
+    import = ImportOptionsOf(strategy, &notes);
+  }
   for (const std::string& dim : options.dims) ParseDim(dim, &import.dims);
-  HYPER_RETURN_IF_ERROR(CheckDims(*model, import));
+  if (options.strategy.empty()) {
+    HYPER_RETURN_IF_ERROR(CheckDims(*model, import));
+  } else {
+    onnx_frontend::CheckImportNames(*model, import, &notes);
+    if (notes.has_errors()) return notes.ToStatus(strategy.source);
+  }
   WriteNotes(notes);
   const onnx_frontend::ModelReport report = onnx_frontend::BuildReport(*model, import);
   WriteOut(options.format == "json" ? onnx_frontend::ReportJson(report)
@@ -72,6 +86,8 @@ Command AddInspect(CLI::App& app) {
       "inspect", "show inputs, outputs, parameters, dims and operators of a model");
   auto options = std::make_shared<InspectOptions>();
   sub->add_option("MODEL", options->model, "the .onnx file")->required();
+  sub->add_option("-s,--strategy", options->strategy,
+                  "a .yaml file whose model.parameters, model.tie and losses are applied");
   sub->add_option("--dim", options->dims, "NAME=EXTENT: bind a symbolic dim; may be repeated")
       ->take_all()
       ->expected(1)

@@ -33,15 +33,14 @@ struct Differentiated {
   std::string diagnostics;
 };
 
-// Loss and gradients of the output `loss` (a scalar) in @step.
-inline Differentiated Differentiate(const onnx::ModelProto& proto,
-                                    const std::map<std::string, ir::HostTensor>& inputs,
-                                    const std::string& loss = "loss") {
+// Loss and gradients of the first loss of `options` (a scalar output) in @step.
+inline Differentiated DifferentiateWith(const ImportOptions& options, const onnx::ModelProto& proto,
+                                        const std::map<std::string, ir::HostTensor>& inputs) {
   Differentiated result;
   const auto loaded = MustLoad(proto);
   if (loaded == nullptr) return result;
   Diagnostics diagnostics;
-  result.model = MustImport(*loaded, TrainOn(loss), &diagnostics);
+  result.model = MustImport(*loaded, options, &diagnostics);
   if (result.model.forward.step_losses.empty()) return result;
   ir::Function step = *result.model.forward.module.Find("step");
   const ir::ValueId prediction = result.model.forward.step_losses[0].prediction;
@@ -90,6 +89,12 @@ inline Differentiated Differentiate(const onnx::ModelProto& proto,
   }
   result.diagnostics = diagnostics.Render();
   return result;
+}
+
+inline Differentiated Differentiate(const onnx::ModelProto& proto,
+                                    const std::map<std::string, ir::HostTensor>& inputs,
+                                    const std::string& loss = "loss") {
+  return DifferentiateWith(TrainOn(loss), proto, inputs);
 }
 
 }  // namespace hyper::onnx_frontend

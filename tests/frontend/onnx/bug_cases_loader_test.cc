@@ -4,6 +4,7 @@
 //   LV6 onnx#3991 · LV7 onnx-tensorrt#1058 · LV8 onnx#3275 (large_files_test.cc) · LV9 models#320 ·
 //   LV10 burn-onnx#434 · LV11 onnx#5701 · LV12 onnx/ir-py#182
 #include "bug_cases.h"
+#include "frontend/onnx/export.h"
 
 namespace hyper::onnx_frontend {
 namespace {
@@ -47,6 +48,18 @@ TEST(BugCasesLoader, LV2WeightsListedAsInputsAreParameters) {
   EXPECT_THAT(m.inputs, ElementsAre("x", "t"));
   EXPECT_EQ(m.plan.Find("w")->kind, ir::ArgumentKind::kParameter);
   EXPECT_EQ(m.plan.Find("mean")->kind, ir::ArgumentKind::kState);
+}
+
+TEST(BugCasesLoader, LV2SinceIr4AnInputMayHaveADefault) {
+  onnx::ModelProto proto = GraphModel(kAdd);
+  auto* input = proto.mutable_graph()->add_input();
+  *input = proto.graph().input(0);
+  input->set_name("w");
+  const auto model = MustLoad(proto);
+  const ImportedModel m = MustImport(*model, {});
+  EXPECT_THAT(m.inputs, ElementsAre("x"));
+  EXPECT_NE(m.forward.module.FindTensor("w"), nullptr);
+  EXPECT_THAT(Outputs(proto, {}).at(0).as<float>(), ElementsAre(3, 4));
 }
 
 TEST(BugCasesLoader, LV3UnsortedNodesAreSortedAndCyclesRefused) {
@@ -121,6 +134,14 @@ TEST(BugCasesLoader, LV10DomainsAreFoundByName) {
   EXPECT_THAT(RefuseLoad(missing), HasSubstr("not imported"));
 }
 
+TEST(BugCasesLoader, LV10TheDefaultDomainMayBeMissingWhereNothingUsesIt) {
+  onnx::ModelProto model = GraphModel("g (float[2] x) => (float[2] y) { y = Gelu(x) }");
+  model.mutable_graph()->mutable_node(0)->set_domain("com.microsoft");
+  model.mutable_opset_import(0)->set_domain("com.microsoft");
+  model.mutable_opset_import(0)->set_version(1);
+  EXPECT_THAT(Outputs(model, {}).at(0).as<float>(), ElementsAre(0, 0));
+}
+
 TEST(BugCasesLoader, LV11FunctionsInBranchesAreInlined) {
   const auto r = Outputs(ParseModel(R"(
 <ir_version: 8, opset_import: ["" : 17, "pkg" : 1]>
@@ -149,6 +170,30 @@ TEST(BugCasesLoader, LV12BytesInAttributesAreNoText) {
   import->set_domain("acme");
   import->set_version(1);
   EXPECT_THAT(RefuseLoad(model), HasSubstr("domain 'acme' is unknown"));
+}
+
+TEST(BugCasesLoader, LV12AttributeBytesSurviveAnExport) {
+  TempDir folder;
+  onnx::ModelProto proto = GraphModel(kAdd);
+  auto* node = proto.mutable_graph()->add_node();
+  node->set_op_type("Constant");
+  node->add_output("blob");
+  auto* attribute = node->add_attribute();
+  attribute->set_name("value_string");
+  attribute->set_type(onnx::AttributeProto::STRING);
+  attribute->set_s(std::string("\xff\0\x80", 3));
+  const auto model = MustLoad(proto);
+  const ImportedModel imported = MustImport(*model, {});
+  const auto stripped = StripWeights(*model, imported.plan);
+  ASSERT_TRUE(stripped.ok()) << stripped.status().message();
+  ASSERT_TRUE(ExportTrained(*stripped, {{"w", Floats({2}, {5, 6})}}, folder.File("o.onnx")).ok());
+  std::ifstream file(folder.File("o.onnx"), std::ios::binary);
+  onnx::ModelProto written;
+  ASSERT_TRUE(written.ParseFromIstream(&file));
+  EXPECT_EQ(written.graph().node(1).attribute(0).s(), attribute->s());
+  // Names are text.
+  proto.mutable_graph()->mutable_node(1)->set_output(0, "\xff");
+  EXPECT_THAT(RefuseLoad(proto), HasSubstr("not UTF-8"));
 }
 
 }  // namespace

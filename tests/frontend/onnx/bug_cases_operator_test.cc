@@ -65,6 +65,14 @@ TEST(BugCasesOperator, OS4AScalarInputTakesNoVector) {
   EXPECT_THAT(r[0].as<float>(), ElementsAre(3, 4));
 }
 
+TEST(BugCasesOperator, OS4ALossMayBeAVectorOfOne) {
+  const auto d = Differentiate(GraphModel("g (float[2] x) => (float[1] loss) <float[2] w = {2, 3}> "
+                                          "{ y = Mul(x, w) loss = ReduceSum <keepdims = 1> (y) }"),
+                               {{"x", Floats({2}, {5, 7})}});
+  EXPECT_THAT(d.loss, ElementsAre(31));
+  EXPECT_THAT(d.gradients.at("w"), ElementsAre(5, 7));
+}
+
 TEST(BugCasesOperator, OS5SliceOfNothing) {
   const auto r = Outputs(GraphModel(R"(g (float[0] x) => (float[n] y)
     <int64[1] start = {-1}, int64[1] end = {-9223372036854775807}, int64[1] step = {-1},
@@ -72,15 +80,31 @@ TEST(BugCasesOperator, OS5SliceOfNothing) {
                          {});
   ASSERT_EQ(r.size(), 1u);
   EXPECT_THAT(r[0].type().dims, ElementsAre(0));
+  onnx::ModelProto negative = GraphModel("g (float[1] x) => (float[n] y) { y = Relu(x) }");
+  negative.mutable_graph()
+      ->mutable_input(0)
+      ->mutable_type()
+      ->mutable_tensor_type()
+      ->mutable_shape()
+      ->mutable_dim(0)
+      ->set_dim_value(-1);
+  EXPECT_THAT(RefuseLoad(negative), HasSubstr("has extent -1"));
 }
 
 TEST(BugCasesOperator, OS6WeightsAndInputsAsOutputsAreCopies) {
-  const auto r =
-      Outputs(GraphModel("g (float[2] x) => (float[2] x, float[2] w) <float[2] w = {1, 2}> "
-                         "{ t = Relu(x) }"),
-              {{"x", Floats({2}, {5, 6})}});
+  const auto model =
+      MustLoad(GraphModel("g (float[2] x) => (float[2] x, float[2] w) <float[2] w = {1, 2}> "
+                          "{ t = Relu(x) }"));
+  ImportedModel m = MustImport(*model, {});
+  auto r = Evaluated(m, "eval", {{"x", Floats({2}, {5, 6})}});
   EXPECT_THAT(r[0].as<float>(), ElementsAre(5, 6));
   EXPECT_THAT(r[1].as<float>(), ElementsAre(1, 2));
+  EXPECT_EQ(CountOps(*m.forward.module.Find("eval"), "copy"), 2);
+  // It is the value of now, not that of the file.
+  ASSERT_EQ(m.forward.module.tensors.size(), 1u);
+  m.forward.module.tensors[0].initial = Floats({2}, {8, 9});
+  r = Evaluated(m, "eval", {{"x", Floats({2}, {5, 6})}});
+  EXPECT_THAT(r[1].as<float>(), ElementsAre(8, 9));
 }
 
 TEST(BugCasesOperator, OP1SoftmaxAndLogSoftmaxBefore13) {

@@ -10,6 +10,7 @@
 namespace hyper::onnx_frontend {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
@@ -90,10 +91,55 @@ constexpr const char* kBranch = R"(g (float[2] x) => (float loss) <float[2] w = 
                 else_branch = e () => (float[2] b) { b = Identity(x) }>
     loss = ReduceSum <keepdims = 0> (y) })";
 
+TEST(BugCasesTraining, AD6MergedWeightsAreApartAndUntiedOnesCanBeTied) {
+  const std::map<std::string, ir::HostTensor> feed = {{"x", Floats({1, 2}, {7, 9})}};
+  const auto apart = Differentiate(GraphModel(R"(g (float[1,2] x) => (float loss)
+    <float[2] scale = {1, 1}> { other = Identity(scale) a = Mul(x, scale) b = Mul(a, other)
+      loss = ReduceSum <keepdims = 0> (b) })"),
+                                   feed);
+  EXPECT_THAT(apart.gradients.at("scale"), ElementsAre(7, 9));
+  EXPECT_THAT(apart.gradients.at("other"), ElementsAre(7, 9));
+  ImportOptions options = TrainOn("loss");
+  options.ties.push_back({{"w", "head"}, {}});
+  const auto tied = DifferentiateWith(options, GraphModel(R"(g (float[1,2] x) => (float loss)
+    <float[2,1] w = {2, 3}, float[1,2] head = {2, 3}> { h = MatMul(x, w) y = MatMul(h, head)
+      loss = ReduceSum <keepdims = 0> (y) })"),
+                                      feed);
+  ASSERT_EQ(tied.gradients.size(), 1u);
+  EXPECT_THAT(tied.gradients.at("w"), ElementsAre(7 * 5 + 41, 9 * 5 + 41));
+}
+
 TEST(BugCasesTraining, AD7AndPX1And2AWeightReadOnlyInABranchTrains) {
   const auto d = Differentiate(GraphModel(kBranch), {{"x", Floats({2}, {5, 6})}});
   EXPECT_THAT(d.loss, ElementsAre(15 + 24));
   EXPECT_THAT(d.gradients.at("w"), ElementsAre(5, 6));
+}
+
+TEST(BugCasesTraining, PX2Ir4BranchesSeeTheWeightsOfTheGraph) {
+  onnx::ModelProto model = GraphModel(kBranch, 9);
+  model.set_ir_version(4);
+  model.mutable_graph()->mutable_node(1)->mutable_attribute(0)->set_name("value");
+  auto* value = model.mutable_graph()->mutable_node(1)->mutable_attribute(0);
+  value->set_type(onnx::AttributeProto::TENSOR);
+  value->clear_i();
+  value->mutable_t()->set_data_type(onnx::TensorProto::INT64);
+  value->mutable_t()->add_int64_data(2);
+  const auto d = Differentiate(model, {{"x", Floats({2}, {5, 6})}});
+  EXPECT_THAT(d.gradients.at("w"), ElementsAre(5, 6));
+}
+
+TEST(BugCasesTraining, AD7AConditionOfTheDataIsRefusedByName) {
+  const auto model = MustLoad(GraphModel(R"(g (float[2] x, bool c) => (float loss)
+    <float[2] w = {3, 4}> {
+      y = If (c) <then_branch = t () => (float[2] a) { a = Mul(x, w) },
+                  else_branch = e () => (float[2] b) { b = Identity(x) }>
+      loss = ReduceSum <keepdims = 0> (y) })"));
+  ImportOptions options = TrainOn("loss");
+  EXPECT_THAT(RefuseImport(*model, options),
+              AllOf(HasSubstr("'y' (If)"), HasSubstr("the condition ('c')"),
+                    HasSubstr("model.bind: {c: ...}")));
+  options.bind["c"] = {ir::HostTensor::FromVector<uint8_t>(ir::DType::kBool, {}, {1}), {}};
+  EXPECT_EQ(MustImport(*model, options).plan.Find("w")->kind, ir::ArgumentKind::kParameter);
 }
 
 TEST(BugCasesTraining, AD8FunctionsAreInlinedBeforeGradients) {
@@ -123,9 +169,8 @@ TEST(BugCasesTraining, AD9AtanAndReduceMinHaveGradientsRoundSaysNo) {
   EXPECT_THAT(up.gradients.at("w"), ElementsAre(2, 2));
   const auto model = MustLoad(GraphModel(R"(g (float[2] x) => (float loss)
     <float[2] w = {0.5, 2}> { r = Round(w) loss = ReduceSum <keepdims = 0> (r) })"));
-  Diagnostics diagnostics;
-  (void)Import(*model, TrainOn("loss"), &diagnostics);
-  EXPECT_THAT(diagnostics.Render(), HasSubstr("Round"));
+  EXPECT_THAT(RefuseImport(*model, TrainOn("loss")),
+              AllOf(HasSubstr("cut off from the loss by 'r' (Round)"), HasSubstr("w")));
 }
 
 TEST(BugCasesTraining, AD10MeansAreOverTheLabelsThatCount) {
@@ -137,6 +182,17 @@ TEST(BugCasesTraining, AD10MeansAreOverTheLabelsThatCount) {
   EXPECT_NEAR(half.loss[0], std::log(2.0), 1e-6);
   EXPECT_THAT(half.gradients.at("w"),
               ElementsAre(FloatNear(0.5F, 1e-6F), FloatNear(-0.5F, 1e-6F), 0, 0));
+  // With class weights the mean divides by those of the labels that count.
+  const auto weighted =
+      Differentiate(GraphModel(R"(g (float[3,2] x, int64[3] labels) => (float loss)
+    <float[3,2] w = {0, 0, 0, 0, 0, 0}> { z = Add(x, w)
+      c = Constant <value: tensor = float[2] {1, 3}> ()
+      loss = SoftmaxCrossEntropyLoss <reduction = "mean", ignore_index = -100> (z, labels, c) })"),
+                    {{"labels", Int64s({3}, {1, -100, 0})}});
+  EXPECT_NEAR(weighted.loss.at(0), std::log(2.0), 1e-6);
+  EXPECT_THAT(weighted.gradients.at("w"),
+              ElementsAre(FloatNear(0.375F, 1e-6F), FloatNear(-0.375F, 1e-6F), 0, 0,
+                          FloatNear(-0.125F, 1e-6F), FloatNear(0.125F, 1e-6F)));
   // All ignored: no gradient, whatever the mean of nothing is.
   const auto none = Differentiate(graph, {{"labels", Int64s({2}, {-100, -100})}});
   EXPECT_THAT(none.gradients.at("w"), Each(0));

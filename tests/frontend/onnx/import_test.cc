@@ -250,6 +250,42 @@ TEST(Import, BatchNormLearnsInStepAndUsesStateInEval) {
   EXPECT_EQ(MustImport(*model, options).forward.statistics.size(), 2u);
 }
 
+// What exporters write for norms without running statistics: those of the batch, computed by
+// nodes or by the operator itself.
+TEST(Import, BatchNormWithoutRunningStatisticsUsesTheBatch) {
+  const std::string head =
+      "g (float[4,2] x) => (float[4,2] y) <float[2] s = {2, 3}, float[2] b = "
+      "{1, 0}> { ";
+  const auto x =
+      ir::HostTensor::FromVector<float>(ir::DType::kF32, {4, 2}, {1, 10, 3, 10, 5, 30, 7, 30});
+  for (const std::string& body :
+       {"m = ReduceMean <axes = [0], keepdims = 0> (x) k = ReduceMean <axes = [0]> (x) "
+        "d = Sub(x, k) q = Mul(d, d) v = ReduceMean <axes = [0], keepdims = 0> (q) "
+        "y = BatchNormalization <epsilon = 0.0> (x, s, b, m, v) }",
+        "n = Constant <value_ints = [2]> () m = ConstantOfShape(n) v = ConstantOfShape(n) "
+        "y, u, w = BatchNormalization <training_mode = 1, epsilon = 0.0> (x, s, b, m, v) }"}) {
+    const auto model = MustLoad(GraphModel(head + body));
+    ImportOptions options;
+    options.training = true;
+    options.losses.push_back({ir::LossKind::kMse, "y", "t"});
+    Diagnostics diagnostics;
+    const ImportedModel m = MustImport(*model, options, &diagnostics);
+    EXPECT_EQ(m.plan.Find("s")->kind, ir::ArgumentKind::kParameter);
+    EXPECT_TRUE(m.forward.statistics.empty());
+    for (const char* function : {"step", "eval"}) {
+      ImportedModel with_result = m;
+      ir::Function& f = *with_result.forward.module.Find(function);
+      if (f.results().empty()) f.AddResult(with_result.forward.step_losses[0].prediction, "y");
+      const auto r = Evaluated(with_result, function, {{"x", x}});
+      EXPECT_NEAR(r[0].as<float>()[0], 1 - 2 * 3 / std::sqrt(5.0), 1e-5) << function << body;
+      EXPECT_NEAR(r[0].as<float>()[7], 3, 1e-5) << function << body;
+    }
+    if (body.find("training_mode") != std::string::npos) {
+      EXPECT_THAT(diagnostics.Render(), HasSubstr("normalises by the batch, in evaluation too"));
+    }
+  }
+}
+
 TEST(Import, UnbiasedVarianceIsScaled) {
   const auto model = MustLoad(GraphModel(kBatchNorm));
   ImportOptions options = Training(ir::LossKind::kMse, "y", "t");

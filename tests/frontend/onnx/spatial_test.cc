@@ -50,6 +50,15 @@ TEST(Windows, SamePaddingCountsTheDilatedKernel) {
   EXPECT_EQ(y.as<float>()[21 * 27 + 26], 4);
 }
 
+TEST(Windows, ABiasOfTwoAxesIsRefusedWithItsCause) {
+  const std::string message = RefuseImport(
+      *MustLoad(GraphModel("g (float[1,2,3,3,3] x, float[6,2,1,1,1] w) => (float[a,b,c,d,e] y) "
+                           "<float[6,2] b = {0,0,0,0,0,0,0,0,0,0,0,0}> { y = Conv(x, w, b) }")),
+      {});
+  EXPECT_THAT(message, HasSubstr("bias has shape [6,2], expected [6]"));
+  EXPECT_THAT(message, HasSubstr("with optimize=True it leaves it out"));
+}
+
 std::vector<float> OneHotTransposed(int opset, const std::string& attributes, ir::Dims* dims) {
   std::vector<float> x(9, 0);
   x[0] = 1;

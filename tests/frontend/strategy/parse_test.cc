@@ -50,6 +50,17 @@ run:
   checkpoint: {every: 200, keep: 2, dir: ckpt}
 )";
 
+TEST(ParseStrategyTest, TieGroups) {
+  const Strategy s = Parse(
+      "version: 1\nmodel:\n  tie: [[e.weight, onnx::MatMul_163],\n    [a, \"b\\\"\\n c\", d]]\n");
+  ASSERT_EQ(s.model.tie.size(), 2u);
+  EXPECT_EQ(s.model.tie[0], (TieGroup{{"e.weight", "onnx::MatMul_163"}, "model.tie[0]"}));
+  EXPECT_EQ(s.model.tie[1].names, (std::vector<std::string>{"a", "b\"\n c", "d"}));
+  EXPECT_EQ(s.LocationOf("model.tie[0][1]").line, 3);
+  EXPECT_EQ(s.LocationOf("model.tie[1][2]").line, 4);
+  EXPECT_EQ(Parse(PrintStrategy(s)), s);
+}
+
 TEST(ParseStrategyTest, EveryBlock) {
   const Strategy s = Parse(kFull);
   EXPECT_EQ(s.version, 1);
