@@ -22,8 +22,8 @@ constexpr size_t kMaxReads = 28;
 constexpr int kSiblingDistance = 48;  // in program order
 constexpr int64_t kSiblingElements = 256;
 constexpr int64_t kStoredElements = 4096;  // fewer cost less to store than a kernel of their own
-constexpr int kNear = 128;         // in program order: a search between the two costs little
-constexpr size_t kBranches = 64;   // readers looked at for a short cut of such a search
+constexpr int kNear = 128;        // in program order: a search between the two costs little
+constexpr size_t kBranches = 64;  // readers looked at for a short cut of such a search
 constexpr std::string_view kCycle = "another kernel lies between";
 
 class ClusterBuilder {
@@ -389,9 +389,7 @@ class ClusterBuilder {
 
   // No group holds both an op on this side of the node and one behind it: it has a kernel of its
   // own, or is a reduction that is complete only behind its kernel.
-  bool IsBarrier(NodeId n) const {
-    return a_.Kind(n) == NodeKind::kOpaque || finish_[I(n)] >= 0;
-  }
+  bool IsBarrier(NodeId n) const { return a_.Kind(n) == NodeKind::kOpaque || finish_[I(n)] >= 0; }
 
   // For Between, when all clusters stand.
   void FindBarriers() {
@@ -473,8 +471,7 @@ class ClusterBuilder {
       std::set<NodeId> told;
       for (ValueId v : f_.node(id).inputs) {
         const NodeId p = a_.ProducerId(a_.Base(v));
-        if (!p.valid() || a_.Kind(p) != NodeKind::kFusable || !told.insert(p).second)
-          continue;
+        if (!p.valid() || a_.Kind(p) != NodeKind::kFusable || !told.insert(p).second) continue;
         const int c = Source(v);
         if (c == part_[I(id)]) continue;
         std::string why = "needs the complete reduction first";
