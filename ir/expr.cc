@@ -10,60 +10,64 @@ namespace hyper::ir {
 namespace {
 
 using R = ScalarOpInfo::Result;
-// In enum order: op, name, arity, result, float only, bool only.
+using T = ScalarOpInfo::Takes;
+// In enum order: op, name, arity, result, operands.
 constexpr ScalarOpInfo kScalarOps[] = {
-    {ScalarOp::kInput, "input", 0, R::kSpecial, false, false},
-    {ScalarOp::kConstant, "constant", 0, R::kSpecial, false, false},
-    {ScalarOp::kNeg, "neg", 1, R::kSame, false, false},
-    {ScalarOp::kAbs, "abs", 1, R::kSame, false, false},
-    {ScalarOp::kSign, "sign", 1, R::kSame, false, false},
-    {ScalarOp::kExp, "exp", 1, R::kSame, true, false},
-    {ScalarOp::kExpm1, "expm1", 1, R::kSame, true, false},
-    {ScalarOp::kLog, "log", 1, R::kSame, true, false},
-    {ScalarOp::kLog1p, "log1p", 1, R::kSame, true, false},
-    {ScalarOp::kSqrt, "sqrt", 1, R::kSame, true, false},
-    {ScalarOp::kRsqrt, "rsqrt", 1, R::kSame, true, false},
-    {ScalarOp::kReciprocal, "reciprocal", 1, R::kSame, true, false},
-    {ScalarOp::kSin, "sin", 1, R::kSame, true, false},
-    {ScalarOp::kCos, "cos", 1, R::kSame, true, false},
-    {ScalarOp::kTan, "tan", 1, R::kSame, true, false},
-    {ScalarOp::kAsin, "asin", 1, R::kSame, true, false},
-    {ScalarOp::kAcos, "acos", 1, R::kSame, true, false},
-    {ScalarOp::kAtan, "atan", 1, R::kSame, true, false},
-    {ScalarOp::kSinh, "sinh", 1, R::kSame, true, false},
-    {ScalarOp::kCosh, "cosh", 1, R::kSame, true, false},
-    {ScalarOp::kTanh, "tanh", 1, R::kSame, true, false},
-    {ScalarOp::kAsinh, "asinh", 1, R::kSame, true, false},
-    {ScalarOp::kAcosh, "acosh", 1, R::kSame, true, false},
-    {ScalarOp::kAtanh, "atanh", 1, R::kSame, true, false},
-    {ScalarOp::kErf, "erf", 1, R::kSame, true, false},
-    {ScalarOp::kSigmoid, "sigmoid", 1, R::kSame, true, false},
-    {ScalarOp::kFloor, "floor", 1, R::kSame, true, false},
-    {ScalarOp::kCeil, "ceil", 1, R::kSame, true, false},
-    {ScalarOp::kRound, "round", 1, R::kSame, true, false},
-    {ScalarOp::kNot, "not", 1, R::kBool, false, true},
-    {ScalarOp::kIsNan, "isnan", 1, R::kBool, true, false},
-    {ScalarOp::kIsInf, "isinf", 1, R::kBool, true, false},
-    {ScalarOp::kCast, "cast", 1, R::kSpecial, false, false},
-    {ScalarOp::kAdd, "add", 2, R::kSame, false, false},
-    {ScalarOp::kSub, "sub", 2, R::kSame, false, false},
-    {ScalarOp::kMul, "mul", 2, R::kSame, false, false},
-    {ScalarOp::kDiv, "div", 2, R::kSame, false, false},
-    {ScalarOp::kPow, "pow", 2, R::kSame, false, false},
-    {ScalarOp::kMod, "mod", 2, R::kSame, false, false},
-    {ScalarOp::kFmod, "fmod", 2, R::kSame, false, false},
-    {ScalarOp::kMin, "min", 2, R::kSame, false, false},
-    {ScalarOp::kMax, "max", 2, R::kSame, false, false},
-    {ScalarOp::kEq, "eq", 2, R::kBool, false, false},
-    {ScalarOp::kNe, "ne", 2, R::kBool, false, false},
-    {ScalarOp::kLt, "lt", 2, R::kBool, false, false},
-    {ScalarOp::kLe, "le", 2, R::kBool, false, false},
-    {ScalarOp::kGt, "gt", 2, R::kBool, false, false},
-    {ScalarOp::kGe, "ge", 2, R::kBool, false, false},
-    {ScalarOp::kAnd, "and", 2, R::kBool, false, true},
-    {ScalarOp::kOr, "or", 2, R::kBool, false, true},
-    {ScalarOp::kXor, "xor", 2, R::kBool, false, true},
-    {ScalarOp::kSelect, "select", 3, R::kSpecial, false, false},
+    {ScalarOp::kInput, "input", 0, R::kSpecial, T::kNumbers},
+    {ScalarOp::kConstant, "constant", 0, R::kSpecial, T::kNumbers},
+    {ScalarOp::kNeg, "neg", 1, R::kSame, T::kNumbers},
+    {ScalarOp::kAbs, "abs", 1, R::kSame, T::kNumbers},
+    {ScalarOp::kSign, "sign", 1, R::kSame, T::kNumbers},
+    {ScalarOp::kExp, "exp", 1, R::kSame, T::kFloats},
+    {ScalarOp::kExpm1, "expm1", 1, R::kSame, T::kFloats},
+    {ScalarOp::kLog, "log", 1, R::kSame, T::kFloats},
+    {ScalarOp::kLog1p, "log1p", 1, R::kSame, T::kFloats},
+    {ScalarOp::kSqrt, "sqrt", 1, R::kSame, T::kFloats},
+    {ScalarOp::kRsqrt, "rsqrt", 1, R::kSame, T::kFloats},
+    {ScalarOp::kReciprocal, "reciprocal", 1, R::kSame, T::kFloats},
+    {ScalarOp::kSin, "sin", 1, R::kSame, T::kFloats},
+    {ScalarOp::kCos, "cos", 1, R::kSame, T::kFloats},
+    {ScalarOp::kTan, "tan", 1, R::kSame, T::kFloats},
+    {ScalarOp::kAsin, "asin", 1, R::kSame, T::kFloats},
+    {ScalarOp::kAcos, "acos", 1, R::kSame, T::kFloats},
+    {ScalarOp::kAtan, "atan", 1, R::kSame, T::kFloats},
+    {ScalarOp::kSinh, "sinh", 1, R::kSame, T::kFloats},
+    {ScalarOp::kCosh, "cosh", 1, R::kSame, T::kFloats},
+    {ScalarOp::kTanh, "tanh", 1, R::kSame, T::kFloats},
+    {ScalarOp::kAsinh, "asinh", 1, R::kSame, T::kFloats},
+    {ScalarOp::kAcosh, "acosh", 1, R::kSame, T::kFloats},
+    {ScalarOp::kAtanh, "atanh", 1, R::kSame, T::kFloats},
+    {ScalarOp::kErf, "erf", 1, R::kSame, T::kFloats},
+    {ScalarOp::kSigmoid, "sigmoid", 1, R::kSame, T::kFloats},
+    {ScalarOp::kFloor, "floor", 1, R::kSame, T::kFloats},
+    {ScalarOp::kCeil, "ceil", 1, R::kSame, T::kFloats},
+    {ScalarOp::kRound, "round", 1, R::kSame, T::kFloats},
+    {ScalarOp::kNot, "not", 1, R::kSame, T::kBits},
+    {ScalarOp::kIsNan, "isnan", 1, R::kBool, T::kFloats},
+    {ScalarOp::kIsInf, "isinf", 1, R::kBool, T::kFloats},
+    {ScalarOp::kCast, "cast", 1, R::kSpecial, T::kNumbers},
+    {ScalarOp::kBitcast, "bitcast", 1, R::kSpecial, T::kNumbers},
+    {ScalarOp::kAdd, "add", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kSub, "sub", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kMul, "mul", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kDiv, "div", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kPow, "pow", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kMod, "mod", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kFmod, "fmod", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kMin, "min", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kMax, "max", 2, R::kSame, T::kNumbers},
+    {ScalarOp::kEq, "eq", 2, R::kBool, T::kNumbers},
+    {ScalarOp::kNe, "ne", 2, R::kBool, T::kNumbers},
+    {ScalarOp::kLt, "lt", 2, R::kBool, T::kNumbers},
+    {ScalarOp::kLe, "le", 2, R::kBool, T::kNumbers},
+    {ScalarOp::kGt, "gt", 2, R::kBool, T::kNumbers},
+    {ScalarOp::kGe, "ge", 2, R::kBool, T::kNumbers},
+    {ScalarOp::kAnd, "and", 2, R::kSame, T::kBits},
+    {ScalarOp::kOr, "or", 2, R::kSame, T::kBits},
+    {ScalarOp::kXor, "xor", 2, R::kSame, T::kBits},
+    {ScalarOp::kShiftLeft, "shl", 2, R::kSame, T::kIntegers},
+    {ScalarOp::kShiftRight, "shr", 2, R::kSame, T::kIntegers},
+    {ScalarOp::kSelect, "select", 3, R::kSpecial, T::kNumbers},
 };
 static_assert(std::size(kScalarOps) == static_cast<size_t>(ScalarOp::kSelect) + 1);
 
@@ -262,6 +266,23 @@ int ExprBuilder::Cast(DType dtype, int x) {
   return Intern(node);
 }
 
+int ExprBuilder::Bitcast(DType dtype, int x) {
+  const ExprNode a = nodes_[static_cast<size_t>(x)];
+  HYPER_CHECK(DTypeBytes(a.dtype) == DTypeBytes(dtype), "bitcast to another width");
+  if (a.dtype == dtype) return x;
+  if (IsConstant(a) && !(IsFloat(a.dtype) && std::isnan(a.float_value))) {
+    const Scalar r = BitcastScalar(a.dtype, dtype, ValueOf(a));
+    // Constants know one NaN only.
+    if (!IsFloat(dtype)) return ConstantInt(dtype, r.i);
+    if (!std::isnan(r.f)) return Constant(dtype, r.f);
+  }
+  ExprNode node;
+  node.op = ScalarOp::kBitcast;
+  node.dtype = dtype;
+  node.args[0] = x;
+  return Intern(node);
+}
+
 int ExprBuilder::Splice(const Expr& expr, std::span<const int> inputs) {
   std::vector<int> map(expr.nodes().size());
   for (size_t i = 0; i < map.size(); ++i) {
@@ -275,6 +296,7 @@ int ExprBuilder::Splice(const Expr& expr, std::span<const int> inputs) {
         break;
       case ScalarOp::kConstant: map[i] = Intern(n); break;
       case ScalarOp::kCast: map[i] = Cast(n.dtype, arg(0)); break;
+      case ScalarOp::kBitcast: map[i] = Bitcast(n.dtype, arg(0)); break;
       case ScalarOp::kSelect: map[i] = Select(arg(0), arg(1), arg(2)); break;
       default:
         map[i] = InfoOf(n.op).arity == 1 ? Unary(n.op, arg(0)) : Binary(n.op, arg(0), arg(1));

@@ -53,7 +53,8 @@ enum class ScalarOp : uint8_t {
   kIsNan,
   kIsInf,
   kCast,
-  // binary; comparisons and logic give bool
+  kBitcast /* the same bits as another type of the same width */,
+  // binary; comparisons give bool, logic works on the bits of integers too
   kAdd,
   kSub,
   kMul,
@@ -72,6 +73,8 @@ enum class ScalarOp : uint8_t {
   kAnd,
   kOr,
   kXor,
+  kShiftLeft,
+  kShiftRight,
   // ternary: select(condition, a, b)
   kSelect,
 };
@@ -81,8 +84,12 @@ struct ScalarOpInfo {
   std::string_view name;  // in text form
   int arity;
   enum class Result : uint8_t { kSame, kBool, kSpecial } result;
-  bool float_only;
-  bool bool_only;
+  enum class Takes : uint8_t {
+    kNumbers,
+    kFloats,
+    kIntegers,
+    kBits /* bool and integers */
+  } takes;
 };
 // The one table of scalar operators, in enum order.
 std::span<const ScalarOpInfo> ScalarOps();
@@ -112,7 +119,8 @@ class Expr {
   bool IsSingleOp(ScalarOp op) const;
   bool operator==(const Expr&) const = default;
 
-  // "mul(x0, add(x1, f32(2)))"; constants as dtype(value), casts as cast.f32(...). Round-trips.
+  // "mul(x0, add(x1, f32(2)))"; constants as dtype(value), casts as cast.f32(...) and
+  // bitcast.i32(...). Round-trips.
   std::string ToString() const;
   static Result<Expr> Parse(std::string_view text, std::span<const DType> input_dtypes);
 
@@ -133,6 +141,7 @@ class ExprBuilder {
   int Binary(ScalarOp op, int x, int y);
   int Select(int condition, int x, int y);
   int Cast(DType dtype, int x);
+  int Bitcast(DType dtype, int x);  // of the same width (a bool's byte is 0 or 1)
   // Splices `expr`, with input i replaced by inputs[i]; returns the root.
   int Splice(const Expr& expr, std::span<const int> inputs);
   // Everything reachable from `root`, renumbered.

@@ -171,6 +171,7 @@ Result<std::optional<Expr>> Differentiator::Run() {
                                    : e_.ConstantInt(n.dtype, n.int_value);
           break;
         case ScalarOp::kCast: value = e_.Cast(n.dtype, arg(0)); break;
+        case ScalarOp::kBitcast: value = e_.Bitcast(n.dtype, arg(0)); break;
         case ScalarOp::kSelect: value = e_.Select(arg(0), arg(1), arg(2)); break;
         default:
           value =

@@ -1,6 +1,6 @@
 // Text form of scalar expressions. Grammar (also in ir/text.md):
 //   expr := (name "=" term ";")* term
-//   term := "x" N | "t" N | dtype "(" number ")" | "cast." dtype "(" term ")"
+//   term := "x" N | "t" N | dtype "(" number ")" | ("cast." | "bitcast.") dtype "(" term ")"
 //         | op "(" term ("," term)* ")"
 // Values used twice, and terms nested too deep to read, get a name t0, t1, ...
 #include <cctype>
@@ -130,7 +130,8 @@ Result<int> Parser::Term(int depth) {
   }
   if (const std::optional<DType> dtype = DTypeFromName(word)) return ConstantTerm(*dtype);
   std::optional<DType> cast_to;
-  if (word == "cast") {
+  const bool bits = word == "bitcast";
+  if (word == "cast" || bits) {
     HYPER_RETURN_IF_ERROR(Expect('.'));
     const std::string_view name = Word();
     cast_to = DTypeFromName(name);
@@ -151,7 +152,11 @@ Result<int> Parser::Term(int depth) {
     dtypes.push_back(builder_.nodes()[static_cast<size_t>(arg)].dtype);
   }
   HYPER_RETURN_IF_ERROR(Expect(')'));
-  if (cast_to) return builder_.Cast(*cast_to, args[0]);
+  if (bits && DTypeBytes(*cast_to) != DTypeBytes(dtypes[0])) {
+    return Error("'bitcast' from " + std::string(DTypeName(dtypes[0])) + " to " +
+                 std::string(DTypeName(*cast_to)) + " changes the width");
+  }
+  if (cast_to) return bits ? builder_.Bitcast(*cast_to, args[0]) : builder_.Cast(*cast_to, args[0]);
   const Result<DType> dtype = ResultDType(info->op, dtypes);
   if (!dtype.ok()) return Error(dtype.status().message());
   if (info->arity == 1) return builder_.Unary(info->op, args[0]);
@@ -186,7 +191,8 @@ std::string Expr::ToString() const {
           ")";
       continue;
     }
-    text[i] = n.op == ScalarOp::kCast ? "cast." + dtype : std::string(InfoOf(n.op).name);
+    text[i] = InfoOf(n.op).name;
+    if (n.op == ScalarOp::kCast || n.op == ScalarOp::kBitcast) text[i] += "." + dtype;
     for (int k = 0; k < InfoOf(n.op).arity; ++k) {
       const auto a = static_cast<size_t>(n.args[static_cast<size_t>(k)]);
       text[i] += (k == 0 ? "(" : ", ") + text[a];

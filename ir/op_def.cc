@@ -25,6 +25,7 @@ const OpRegistry& CoreOps() {
     RegisterDataMovementOps(*r);
     RegisterReductionOps(*r);
     RegisterContractionOps(*r);
+    RegisterLinearAlgebraOps(*r);
     RegisterConvolutionOps(*r);
     RegisterPoolingOps(*r);
     RegisterNormalizationOps(*r);

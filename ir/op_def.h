@@ -127,6 +127,7 @@ void RegisterElementwiseOps(OpRegistry& registry);
 void RegisterDataMovementOps(OpRegistry& registry);
 void RegisterReductionOps(OpRegistry& registry);
 void RegisterContractionOps(OpRegistry& registry);
+void RegisterLinearAlgebraOps(OpRegistry& registry);
 void RegisterConvolutionOps(OpRegistry& registry);
 void RegisterPoolingOps(OpRegistry& registry);
 void RegisterNormalizationOps(OpRegistry& registry);

@@ -1,5 +1,6 @@
 #include "ir/scalar_eval.h"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -127,6 +128,12 @@ int64_t IntArithmetic(ScalarOp op, bool is_unsigned, int64_t x, int64_t y) {
     case ScalarOp::kPow: return static_cast<int64_t>(PowInt(a, y, is_unsigned));
     case ScalarOp::kMax: return less ? y : x;
     case ScalarOp::kMin: return less ? x : y;
+    // As many single shifts: beyond the width nothing is left but copies of the sign. A negative
+    // distance counts as such a long one.
+    case ScalarOp::kShiftLeft: return b > 63 ? 0 : static_cast<int64_t>(a << b);
+    case ScalarOp::kShiftRight:
+      if (is_unsigned) return b > 63 ? 0 : static_cast<int64_t>(a >> b);
+      return x >> (b > 63 ? 63 : b);
     default: HYPER_CHECK(false, "not an integer operator");
   }
 }
@@ -185,12 +192,32 @@ Scalar CastScalar(DType from, DType to, Scalar x) {
   return {RoundFloat(to, d), 0};
 }
 
+Scalar BitcastScalar(DType from, DType to, Scalar x) {
+  uint64_t bits = 0;
+  switch (from) {
+    case DType::kF64: bits = std::bit_cast<uint64_t>(x.f); break;
+    case DType::kF32: bits = std::bit_cast<uint32_t>(static_cast<float>(x.f)); break;
+    case DType::kF16: bits = HalfBits(x.f); break;
+    case DType::kBF16: bits = BFloat16Bits(x.f); break;
+    default: bits = static_cast<uint64_t>(x.i);
+  }
+  switch (to) {
+    case DType::kF64: return {std::bit_cast<double>(bits), 0};
+    case DType::kF32: return {std::bit_cast<float>(static_cast<uint32_t>(bits)), 0};
+    case DType::kF16: return {HalfToDouble(static_cast<uint16_t>(bits)), 0};
+    case DType::kBF16: return {BFloat16ToDouble(static_cast<uint16_t>(bits)), 0};
+    default: return {0, WrapInt(to, static_cast<int64_t>(bits))};
+  }
+}
+
 Scalar EvaluateScalar(ScalarOp op, DType dtype, std::span<const Scalar> args) {
   const bool is_float = IsFloat(dtype);
   if (op == ScalarOp::kSelect) return args[0].i != 0 ? args[1] : args[2];
   if (op == ScalarOp::kIsNan) return {0, std::isnan(args[0].f) ? 1 : 0};
   if (op == ScalarOp::kIsInf) return {0, std::isinf(args[0].f) ? 1 : 0};
-  if (op == ScalarOp::kNot) return {0, args[0].i == 0 ? 1 : 0};
+  if (op == ScalarOp::kNot) {
+    return {0, dtype == DType::kBool ? args[0].i ^ 1 : WrapInt(dtype, ~args[0].i)};
+  }
   if (op == ScalarOp::kAnd) return {0, args[0].i & args[1].i};
   if (op == ScalarOp::kOr) return {0, args[0].i | args[1].i};
   if (op == ScalarOp::kXor) return {0, args[0].i ^ args[1].i};
@@ -246,7 +273,9 @@ HostTensor TensorOf(TensorType type, std::span<const Scalar> elements) {
 Result<DType> ResultDType(ScalarOp op, std::span<const DType> args) {
   const ScalarOpInfo& info = InfoOf(op);
   const std::string where = "'" + std::string(info.name) + "' ";
-  if (info.arity == 0 || op == ScalarOp::kCast) return InvalidArgument(where + "is not a call");
+  if (info.arity == 0 || op == ScalarOp::kCast || op == ScalarOp::kBitcast) {
+    return InvalidArgument(where + "is not a call");
+  }
   if (static_cast<int>(args.size()) != info.arity) {
     return InvalidArgument(where + "takes " + std::to_string(info.arity) + " arguments, got " +
                            std::to_string(args.size()));
@@ -267,10 +296,22 @@ Result<DType> ResultDType(ScalarOp op, std::span<const DType> args) {
     return InvalidArgument(where + "needs " + std::string(what) + " arguments, got " +
                            std::string(DTypeName(dtype)));
   };
-  if (info.float_only && !IsFloat(dtype)) return expected("float");
-  if (info.bool_only && dtype != DType::kBool) return expected("bool");
-  const bool takes_bool = info.bool_only || IsComparison(op) || op == ScalarOp::kSelect;
-  if (dtype == DType::kBool && !takes_bool) return expected("numeric");
+  using Takes = ScalarOpInfo::Takes;
+  const bool takes_bool = IsComparison(op) || op == ScalarOp::kSelect;
+  switch (info.takes) {
+    case Takes::kFloats:
+      if (!IsFloat(dtype)) return expected("float");
+      break;
+    case Takes::kIntegers:
+      if (!IsInteger(dtype)) return expected("integer");
+      break;
+    case Takes::kBits:
+      if (IsFloat(dtype)) return expected("bool or integer");
+      break;
+    case Takes::kNumbers:
+      if (dtype == DType::kBool && !takes_bool) return expected("numeric");
+      break;
+  }
   return info.result == ScalarOpInfo::Result::kBool ? DType::kBool : dtype;
 }
 

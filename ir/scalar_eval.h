@@ -24,6 +24,9 @@ int64_t WrapInt(DType dtype, int64_t x);
 // truncates, saturates and takes NaN to 0; integer to integer wraps; to bool is "not zero".
 Scalar CastScalar(DType from, DType to, Scalar x);
 
+// The value of `to` with the bits of a value of `from`, which is as wide; a bool is "not zero".
+Scalar BitcastScalar(DType from, DType to, Scalar x);
+
 // `dtype` is that of the operands (the second one for select). The result has ResultDType's type.
 Scalar EvaluateScalar(ScalarOp op, DType dtype, std::span<const Scalar> args);
 

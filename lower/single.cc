@@ -25,7 +25,8 @@ std::string FormOf(std::string_view op) {
       op == "scatter_add_elements" || op == "reverse" || op == "pad") {
     return "index";
   }
-  if (op == "cumsum" || op == "top_k" || op == "arg_reduce") return "scan";
+  if (op == "cumsum" || op == "cumprod" || op == "top_k" || op == "arg_reduce") return "scan";
+  if (op == "det" || op == "det_grad") return "matrix";
   if (op == "dot" || op == "conv" || op == "conv_grad_input" || op == "conv_grad_weight") {
     return "contraction";
   }

@@ -3,6 +3,7 @@
 #
 #   scripts/setup.sh           build and test dependencies
 #   scripts/setup.sh --slow    also the models from packages that slow tests train
+#   scripts/setup.sh --fuzz    also Clang, whose libFuzzer scripts/fuzz.sh uses
 #   scripts/setup.sh --oracle  also the Python environment with PyTorch that records parity numbers
 #
 # System packages come from apt; ONNX and oneDNN are put under $HYPER_DEPS (default: the user's cache
@@ -14,7 +15,7 @@ readonly onednn_version=2023.2.0   # PyPI's number for oneDNN 3.2 built on libgo
 readonly cmake_version=3.31.6      # only to configure ONNX, which asks for at least 3.26
 readonly deps="${HYPER_DEPS:-${XDG_CACHE_HOME:-${HOME}/.cache}/hyper}"
 
-readonly apt_packages=(
+apt_packages=(
   build-essential ca-certificates ccache cmake git ninja-build pkg-config python3 python3-pip python3-venv
   clang-format clang-tidy
   libcli11-dev libfmt-dev libgmock-dev libgtest-dev libprotobuf-dev libssl-dev libyaml-cpp-dev nlohmann-json3-dev
@@ -22,6 +23,7 @@ readonly apt_packages=(
   libopenmpi-dev openmpi-bin
   dataset-fashion-mnist libonnx-testdata perl-doc
 )
+[ "${1:-}" = --fuzz ] && apt_packages+=(clang libclang-rt-14-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
 

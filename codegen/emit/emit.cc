@@ -50,6 +50,8 @@ Result<EmittedKernel> EmitCpuKernel(const lower::GeneratedKernel& kernel,
       text = EmitIndexing(kernel, operands);
     else if (form == "scan")
       text = EmitScan(kernel, operands);
+    else if (form == "matrix")
+      text = EmitMatrix(kernel, operands);
     else if (form == "contraction")
       text = EmitContraction(kernel, operands);
     else

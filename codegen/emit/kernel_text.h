@@ -18,6 +18,9 @@ std::string KernelHead(const std::vector<lower::Operand>& operands, size_t reads
 // Hashes the text and puts the symbol into it.
 EmittedKernel FinishKernel(std::string text);
 
+// The part of CpuPrelude that the matrix template calls.
+std::string MatrixPrelude();
+
 // Templates, by GeneratedKernel::form.
 Result<std::string> EmitRows(const lower::GeneratedKernel& kernel,
                              const std::vector<lower::Operand>& operands);  // map, rows
@@ -29,6 +32,8 @@ Result<std::string> EmitIndexing(const lower::GeneratedKernel& kernel,
                                  const std::vector<lower::Operand>& operands);
 Result<std::string> EmitScan(const lower::GeneratedKernel& kernel,
                              const std::vector<lower::Operand>& operands);
+Result<std::string> EmitMatrix(const lower::GeneratedKernel& kernel,
+                               const std::vector<lower::Operand>& operands);
 Result<std::string> EmitContraction(const lower::GeneratedKernel& kernel,
                                     const std::vector<lower::Operand>& operands);
 

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "codegen/emit.h"
+#include "codegen/emit/kernel_text.h"
 
 namespace hyper::codegen {
 namespace {
@@ -14,6 +15,7 @@ constexpr std::string_view kBasics = R"TEXT(
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 #define HY_INLINE static inline __attribute__((always_inline))
 typedef int64_t i64;
 HY_INLINE float hy_bits(int32_t x) { return __builtin_bit_cast(float, x); }
@@ -109,6 +111,14 @@ template <typename T> HY_INLINE T hy_ipow(T a, T b) {
   uint64_t x = (uint64_t)a, r = 1;  // wraps
   for (; b > 0; b = T(b / 2), x *= x) if (b % 2 != 0) r *= x;
   return T(r);
+}
+// As many single shifts: a distance beyond the width (or below 0) leaves nothing but the sign.
+template <typename T> HY_INLINE T hy_shl(T a, T b) {
+  return (uint64_t)b >= sizeof(T) * 8 ? T(0) : T((uint64_t)a << ((uint64_t)b & 63));
+}
+template <typename T> HY_INLINE T hy_shr(T a, T b) {
+  constexpr uint64_t last = sizeof(T) * 8 - 1;
+  return (uint64_t)b > last ? (T(-1) < T(0) ? T(a >> last) : T(0)) : T(a >> ((uint64_t)b & last));
 }
 // Truncates, saturates; NaN gives 0.
 template <typename To, typename From> HY_INLINE To hy_toint(From x) {
@@ -342,7 +352,8 @@ template <typename T> HY_INLINE T hy_pow(T a, T b) { return hy_ipow(a, b); }
 }  // namespace
 
 std::string CpuPrelude() {
-  return std::string(kBasics) + std::string(kExpLog) + std::string(kTanhErf) + std::string(kLibm);
+  return std::string(kBasics) + std::string(kExpLog) + std::string(kTanhErf) + std::string(kLibm) +
+         MatrixPrelude();
 }
 
 }  // namespace hyper::codegen

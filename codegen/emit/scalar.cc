@@ -106,10 +106,13 @@ std::string NodeText(const ir::Expr& expr, const ir::ExprNode& n,
     case ScalarOp::kNeg: return wrap(is_float ? "-" + arg(0) : type + "(0) - " + arg(0));
     case ScalarOp::kRsqrt: return fmt::format("{} / hy_sqrt({})", FloatLiteral(n.dtype, 1), arg(0));
     case ScalarOp::kReciprocal: return fmt::format("{} / {}", FloatLiteral(n.dtype, 1), arg(0));
-    case ScalarOp::kNot: return "!" + arg(0);
+    case ScalarOp::kNot: return n.dtype == DType::kBool ? "!" + arg(0) : wrap("~" + arg(0));
     case ScalarOp::kIsNan: return fmt::format("({0} != {0})", arg(0));
     case ScalarOp::kIsInf: return fmt::format("hy_isinf({})", arg(0));
     case ScalarOp::kCast: return CastText(n.dtype, node(0).dtype, arg(0));
+    case ScalarOp::kBitcast:
+      if (n.dtype == DType::kBool) return fmt::format("({} != 0)", arg(0));
+      return fmt::format("__builtin_bit_cast({}, {})", type, arg(0));
     case ScalarOp::kAdd: return wrap(arg(0) + " + " + arg(1));
     case ScalarOp::kSub: return wrap(arg(0) + " - " + arg(1));
     case ScalarOp::kMul: return wrap(arg(0) + " * " + arg(1));
@@ -132,6 +135,8 @@ std::string NodeText(const ir::Expr& expr, const ir::ExprNode& n,
     case ScalarOp::kAnd: return wrap(fmt::format("({} & {})", arg(0), arg(1)));
     case ScalarOp::kOr: return wrap(fmt::format("({} | {})", arg(0), arg(1)));
     case ScalarOp::kXor: return wrap(fmt::format("({} ^ {})", arg(0), arg(1)));
+    case ScalarOp::kShiftLeft:
+    case ScalarOp::kShiftRight: return fmt::format("{}({}, {})", CallName(n.op), arg(0), arg(1));
     case ScalarOp::kSelect: return fmt::format("({} ? {} : {})", arg(0), arg(1), arg(2));
     case ScalarOp::kMod:
     case ScalarOp::kMin:

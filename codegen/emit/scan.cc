@@ -1,4 +1,4 @@
-// Template "scan": walks along one axis with state: cumsum, arg_reduce, top_k.
+// Template "scan": walks along one axis with state: cumsum, cumprod, arg_reduce, top_k.
 #include <fmt/format.h>
 
 #include "codegen/emit/loops.h"
@@ -19,7 +19,8 @@ std::string OpenOthers(const lower::View& view, size_t axis, const Names& index)
   return OpenUnits(extents, names);
 }
 
-std::string CumulativeSum(const ir::Node& node, const std::vector<lower::Operand>& operands) {
+std::string Cumulative(const ir::Node& node, const std::vector<lower::Operand>& operands) {
+  const bool product = node.op->name == "cumprod";
   const auto& a = node.attributes;
   const lower::View& x = operands[0].view;
   const size_t axis = static_cast<size_t>(a.Int("axis"));
@@ -27,15 +28,15 @@ std::string CumulativeSum(const ir::Node& node, const std::vector<lower::Operand
   const int64_t n = x.type.dims[axis];
   std::string text = OpenOthers(x, axis, i);
   const std::string type = CType(x.type.dtype);
-  text += fmt::format("    {} sum = 0;\n    for (i64 k = 0; k < {}; ++k) {{\n", type, n);
+  text += fmt::format("    {0} total = {0}({1});\n    for (i64 k = 0; k < {2}; ++k) {{\n", type,
+                      product ? 1 : 0, n);
   text += fmt::format("      const i64 {} = {};\n", i[axis],
                       a.Bool("reverse") ? fmt::format("{} - k", n - 1) : std::string("k"));
   text += fmt::format("      const {} v = {};\n", type, At(operands, 0, i));
-  if (a.Bool("exclusive")) {
-    text += fmt::format("      {} = sum;\n      sum = ({})(sum + v);\n", At(operands, 1, i), type);
-  } else {
-    text += fmt::format("      sum = ({})(sum + v);\n      {} = sum;\n", type, At(operands, 1, i));
-  }
+  const std::string write = fmt::format("      {} = total;\n", At(operands, 1, i));
+  const std::string step =
+      fmt::format("      total = ({})(total {} v);\n", type, product ? '*' : '+');
+  text += a.Bool("exclusive") ? write + step : step + write;
   return text + "    }\n" + CloseUnits();
 }
 
@@ -97,7 +98,7 @@ Result<std::string> EmitScan(const lower::GeneratedKernel& kernel,
   const ir::Node& node = kernel.body.node(kernel.body.order()[0]);
   const std::string head = KernelHead(operands, node.inputs.size());
   const std::string_view op = node.op->name;
-  if (op == "cumsum") return head + CumulativeSum(node, operands);
+  if (op == "cumsum" || op == "cumprod") return head + Cumulative(node, operands);
   if (op == "arg_reduce") return head + ArgReduce(node, operands);
   return head + TopK(node, operands);
 }

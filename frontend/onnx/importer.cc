@@ -27,6 +27,7 @@ const ImportTable& ImportTargets() {
   static const ImportTable* table = [] {
     auto* t = new ImportTable();
     RegisterElementwiseImporters(*t);
+    RegisterBitsImporters(*t);
     RegisterActivationImporters(*t);
     RegisterContractionImporters(*t);
     RegisterConvolutionImporters(*t);
@@ -86,7 +87,8 @@ std::optional<double> SplatValue(const Tensor& tensor) {
   if (std::memcmp(bytes.data(), bytes.data() + size, bytes.size() - size) != 0) return std::nullopt;
   if (ir::IsFloat(tensor.type.dtype)) return tensor.constant.ElementAsDouble(0);
   const int64_t value = tensor.constant.ElementAsInt(0);
-  if (std::abs(value) > (int64_t{1} << 53)) return std::nullopt;  // not exact as a double
+  constexpr int64_t kExact = int64_t{1} << 53;
+  if (value > kExact || value < -kExact) return std::nullopt;  // not exact as a double
   return static_cast<double>(value);
 }
 

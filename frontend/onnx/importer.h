@@ -56,6 +56,7 @@ class ImportTable {
 const ImportTable& ImportTargets();
 
 void RegisterElementwiseImporters(ImportTable& table);
+void RegisterBitsImporters(ImportTable& table);
 void RegisterActivationImporters(ImportTable& table);
 void RegisterContractionImporters(ImportTable& table);
 void RegisterConvolutionImporters(ImportTable& table);

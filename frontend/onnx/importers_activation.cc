@@ -182,27 +182,62 @@ void Clip(NodeContext& c) {
   }));
 }
 
-// Before opset 13 the dims from `axis` on are one flattened dim.
-void SoftmaxOf(NodeContext& c, std::string_view op) {
-  const ir::Dims dims = c.Shape(0);
+// What softmax and its relatives normalize: before opset 13 the dims from `axis` on are one
+// flattened dim.
+struct SoftmaxView {
+  ir::Dims dims;
+  int64_t axis = 0;
+};
+
+SoftmaxView ViewOf(NodeContext& c) {
+  const ir::Dims& dims = c.Shape(0);
   const int rank = c.Type(0).rank();
   const bool flatten = c.since() < 13;
   const int64_t given = c.Int("axis", flatten ? 1 : -1);
-  if (flatten) {
-    if (given < -rank || given > rank)
-      Fail(fmt::format("axis {} of a tensor of rank {}", given, rank));
-    const int axis = static_cast<int>(given < 0 ? given + rank : given);
-    ir::Dims flat = {1, 1};
-    for (int i = 0; i < rank; ++i) flat[i < axis ? 0 : 1] *= dims[static_cast<size_t>(i)];
-    const ir::ValueId y = c.Add1(op, {c.Reshape(c.In(0), flat)}, {{"axis", int64_t{1}}});
-    c.Out(0, c.Reshape(y, dims));
-    return;
+  if (!flatten) {
+    if (rank == 0) Fail("the operand must not be a scalar");
+    return {dims, NormalAxis(given, rank)};
   }
-  if (rank == 0) Fail("the operand must not be a scalar");
-  c.Out(0, c.Add1(op, {c.In(0)}, {{"axis", int64_t{NormalAxis(given, rank)}}}));
+  if (given < -rank || given > rank)
+    Fail(fmt::format("axis {} of a tensor of rank {}", given, rank));
+  const int axis = static_cast<int>(given < 0 ? given + rank : given);
+  ir::Dims flat = {1, 1};
+  for (int i = 0; i < rank; ++i) flat[i < axis ? 0 : 1] *= dims[static_cast<size_t>(i)];
+  return {flat, 1};
+}
+
+void SoftmaxOf(NodeContext& c, std::string_view op) {
+  const ir::Dims dims = c.Shape(0);
+  const SoftmaxView view = ViewOf(c);
+  const ir::ValueId y = c.Add1(op, {c.Reshape(c.In(0), view.dims)}, {{"axis", view.axis}});
+  c.Out(0, c.Reshape(y, dims));
 }
 void Softmax(NodeContext& c) { SoftmaxOf(c, "softmax"); }
 void LogSoftmax(NodeContext& c) { SoftmaxOf(c, "log_softmax"); }
+
+// 1 at the first maximum, 0 elsewhere.
+void Hardmax(NodeContext& c) {
+  const ir::Dims dims = c.Shape(0);
+  if (ir::ElementCount(dims) == 0) {
+    c.Forward(0, 0);
+    return;
+  }
+  const SoftmaxView view = ViewOf(c);
+  const ir::ValueId first =
+      c.Add1("arg_reduce", {c.Reshape(c.In(0), view.dims)},
+             {{"kind", std::string("max")}, {"axis", view.axis}, {"last", false}});
+  ir::Dims others;
+  for (int64_t d = 0; d < static_cast<int64_t>(view.dims.size()); ++d) {
+    if (d != view.axis) others.push_back(d);
+  }
+  const ir::ValueId position =
+      c.Add1("iota", {}, {{"shape", view.dims}, {"axis", view.axis}, {"dtype", DType::kI64}});
+  const ir::ValueId y = c.MapValues(
+      {position, c.b().Broadcast(first, view.dims, others)}, [&](ExprBuilder& e, Args a) {
+        return e.Cast(c.Type(0).dtype, e.Binary(ScalarOp::kEq, a[0], a[1]));
+      });
+  c.Out(0, c.Reshape(y, dims));
+}
 
 }  // namespace
 
@@ -228,6 +263,14 @@ void RegisterActivationImporters(ImportTable& t) {
   t.Add(
       {"Softmax", 1, 13, Softmax, "softmax; before opset 13 over the flattened dims from axis on"});
   t.Add({"LogSoftmax", 1, 13, LogSoftmax, "log_softmax; as Softmax"});
+  t.Add({"Hardmax",
+         1,
+         13,
+         Hardmax,
+         "arg_reduce, iota and map; dims as Softmax",
+         {},
+         {},
+         "its derivative is zero almost everywhere"});
 }
 
 }  // namespace hyper::onnx_frontend

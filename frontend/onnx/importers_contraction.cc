@@ -1,4 +1,4 @@
-// Matrix products: all become `dot`.
+// Matrix products, which become `dot`, and determinants.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -177,15 +177,57 @@ Equation ParseEquation(NodeContext& c) {
   return equation;
 }
 
+// The diagonal over the first letter that the operand names twice becomes the last dim: two dims of
+// extent n read as one of n*n hold it at every (n+1)-th position.
+bool TakeDiagonal(NodeContext& c, Operand* operand) {
+  const std::string& letters = operand->letters;
+  for (size_t first = 0; first < letters.size(); ++first) {
+    const size_t second = letters.find(letters[first], first + 1);
+    if (second == std::string::npos) continue;
+    const Dims dims = c.b().type(operand->value).dims;
+    const int64_t n = dims[first];
+    if (dims[second] != n) {
+      Fail(fmt::format("a letter stands for extents {} and {} of one operand", n, dims[second]));
+    }
+    Dims perm, shape, starts, limits;
+    std::string kept;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      if (d == first || d == second) continue;
+      perm.push_back(static_cast<int64_t>(d));
+      shape.push_back(dims[d]);
+      kept += letters[d];
+    }
+    perm.insert(perm.end(), {static_cast<int64_t>(first), static_cast<int64_t>(second)});
+    shape.push_back(n * n);
+    Dims strides(shape.size(), 1);
+    strides.back() = n + 1;
+    const ValueId flat = c.Reshape(c.b().Transpose(operand->value, perm), shape);
+    operand->value =
+        c.Add1("slice", {flat},
+               {{"starts", Dims(shape.size(), 0)}, {"limits", shape}, {"strides", strides}});
+    operand->letters = kept + letters[first];
+    return true;
+  }
+  return false;
+}
+
 void Einsum(NodeContext& c) {
   Equation equation = ParseEquation(c);
+  std::vector<ValueId> values;
+  for (int i = 0; i < c.input_count(); ++i) {
+    Operand operand{c.In(i), equation.inputs[static_cast<size_t>(i)]};
+    while (TakeDiagonal(c, &operand)) {
+    }
+    values.push_back(operand.value);
+    equation.inputs[static_cast<size_t>(i)] = operand.letters;
+  }
   // The core op wants letters a..z, each once per operand.
   std::map<char, char> rename;
   auto canonical = [&](std::string& term) {
     std::string seen;
     for (char& ch : term) {
       if (seen.find(ch) != std::string::npos) {
-        Unsupported("an equation that names a dim of one operand twice");
+        Fail("the output names a letter twice");
       }
       seen += ch;
       const auto [it, inserted] = rename.emplace(ch, static_cast<char>('a' + rename.size()));
@@ -207,15 +249,15 @@ void Einsum(NodeContext& c) {
       else
         left += in[i];
     }
-    const ValueId sum = c.b().Reduce("sum", c.In(0), axes);
+    const ValueId sum = c.b().Reduce("sum", values[0], axes);
     Dims perm;
     for (char ch : equation.output) perm.push_back(static_cast<int64_t>(left.find(ch)));
     c.Out(0, c.b().Transpose(sum, perm));
     return;
   }
-  Operand left{c.In(0), equation.inputs[0]};
+  Operand left{values[0], equation.inputs[0]};
   for (int i = 1; i < c.input_count(); ++i) {
-    Operand right{c.In(i), equation.inputs[static_cast<size_t>(i)]};
+    Operand right{values[static_cast<size_t>(i)], equation.inputs[static_cast<size_t>(i)]};
     std::string out = equation.output;
     if (i + 1 < c.input_count()) {  // keep what the rest still needs
       std::string needed = equation.output;
@@ -231,12 +273,27 @@ void Einsum(NodeContext& c) {
   c.Out(0, left.value);
 }
 
+// f16 and bf16 are eliminated in f32.
+void Det(NodeContext& c) {
+  const DType dtype = c.Type(0).dtype;
+  const bool half = dtype == DType::kF16 || dtype == DType::kBF16;
+  const ValueId x = half ? c.b().Cast(DType::kF32, c.In(0)) : c.In(0);
+  c.Out(0, c.b().Cast(dtype, c.Add("det", {x})[0]));
+}
+
 }  // namespace
 
 void RegisterContractionImporters(ImportTable& t) {
   t.Add({"MatMul", 1, 13, MatMul, "dot with broadcast batch dims", {}, {0, 1}});
   t.Add({"Gemm", 7, 13, Gemm, "dot, then map for alpha, beta and C", {}, {0, 1, 2}});
-  t.Add({"Einsum", 12, 12, Einsum, "dot, operand by operand; no repeated letters", {}, {0, 1}});
+  t.Add({"Det", 11, 22, Det, "det"});
+  t.Add({"Einsum",
+         12,
+         12,
+         Einsum,
+         "dot, operand by operand; a repeated letter takes the diagonal",
+         {},
+         {0, 1}});
 }
 
 }  // namespace hyper::onnx_frontend

@@ -130,7 +130,22 @@ void Cast(NodeContext& c) {
 
 void CastLike(NodeContext& c) { CastTo(c, c.Type(1).dtype); }
 
-void Not(NodeContext& c) { Unary<ScalarOp::kNot>(c); }
+// The core operators take integers, too; those have ONNX operators of their own.
+void RequireBool(const NodeContext& c, int operands) {
+  for (int i = 0; i < operands; ++i) {
+    if (c.Type(i).dtype == DType::kBool) continue;
+    Fail(fmt::format("operand {} is {}; bool is expected", i, ir::DTypeName(c.Type(i).dtype)));
+  }
+}
+void Not(NodeContext& c) {
+  RequireBool(c, 1);
+  Unary<ScalarOp::kNot>(c);
+}
+template <ScalarOp op>
+void Logic(NodeContext& c) {
+  RequireBool(c, 2);
+  Binary<op>(c);
+}
 
 template <ScalarOp op>
 ImportTarget UnaryTarget(std::string_view name, int oldest, int newest,
@@ -189,9 +204,9 @@ void RegisterElementwiseImporters(ImportTable& t) {
   t.Add(BinaryTarget<ScalarOp::kGe>("GreaterOrEqual", 12, 16, kBool));
   t.Add(BinaryTarget<ScalarOp::kLt>("Less", 7, 13, kBool));
   t.Add(BinaryTarget<ScalarOp::kLe>("LessOrEqual", 12, 16, kBool));
-  t.Add(BinaryTarget<ScalarOp::kAnd>("And", 7, 7, kBool));
-  t.Add(BinaryTarget<ScalarOp::kOr>("Or", 7, 7, kBool));
-  t.Add(BinaryTarget<ScalarOp::kXor>("Xor", 7, 7, kBool));
+  t.Add({"And", 7, 7, Logic<ScalarOp::kAnd>, "map with numpy broadcasting", {}, {}, kBool});
+  t.Add({"Or", 7, 7, Logic<ScalarOp::kOr>, "map with numpy broadcasting", {}, {}, kBool});
+  t.Add({"Xor", 7, 7, Logic<ScalarOp::kXor>, "map with numpy broadcasting", {}, {}, kBool});
   t.Add({"Where", 9, 16, Where, "map select"});
   t.Add({"Cast", 6, 25, Cast, "map cast; strings, 8-bit floats and 4-bit types are refused"});
   t.Add({"CastLike", 15, 25, CastLike, "as Cast"});

@@ -5,6 +5,7 @@
 
 #include "base/strings.h"
 #include "frontend/onnx/importer.h"
+#include "frontend/onnx/lp_norm.h"
 
 namespace hyper::onnx_frontend {
 namespace {
@@ -242,9 +243,31 @@ void Dropout(NodeContext& c) {
   if (c.HasOutput(1)) c.Out(1, c.b().BinaryConstant(ScalarOp::kGe, uniform, ratio));
 }
 
+// x / |x|_p along an axis; 0 with gradient 0 where the norm is 0.
+void LpNormalization(NodeContext& c) {
+  const int64_t p = c.Int("p", 2);
+  if (p != 1 && p != 2) Fail(fmt::format("p is {}; 1 and 2 are possible", p));
+  const Dims dims = c.Shape(0);
+  const int axis = NormalAxis(c.Int("axis", -1), c.Type(0).rank());
+  const auto order = static_cast<double>(p);
+  const ValueId norm =
+      LpRoot(c, c.b().Reduce("sum", LpPowers(c, c.In(0), order), {int64_t{axis}}), order);
+  Dims others(dims.size());
+  std::iota(others.begin(), others.end(), 0);
+  others.erase(others.begin() + axis);
+  const DType dtype = c.b().type(norm).dtype;
+  c.Out(0, c.MapValues({c.In(0), c.b().Broadcast(norm, dims, others)}, [&](ExprBuilder& e, Args a) {
+    const int zero = e.Constant(dtype, 0);
+    const int empty = e.Binary(ScalarOp::kEq, a[1], zero);
+    const int y = e.Binary(ScalarOp::kDiv, e.Cast(dtype, a[0]), a[1]);
+    return e.Cast(c.Type(0).dtype, e.Select(empty, zero, y));
+  }));
+}
+
 }  // namespace
 
 void RegisterNormalizationImporters(ImportTable& t) {
+  t.Add({"LpNormalization", 1, 22, LpNormalization, "map, reduce sum and map"});
   t.Add({"BatchNormalization",
          7,
          15,

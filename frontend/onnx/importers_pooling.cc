@@ -6,6 +6,7 @@
 
 #include "base/strings.h"
 #include "frontend/onnx/importer.h"
+#include "frontend/onnx/lp_norm.h"
 #include "frontend/onnx/window.h"
 
 namespace hyper::onnx_frontend {
@@ -106,33 +107,34 @@ void GlobalMaxPool(NodeContext& c) { GlobalPool(c, "max"); }
 
 // (sum |x|^p)^(1/p) over all spatial dims.
 void GlobalLpPool(NodeContext& c) {
-  const DType dtype = c.Type(0).dtype;
   const Dims& x = c.Shape(0);
   if (x.size() < 3) Fail("the input must have rank 3 or more");
   const double p = static_cast<double>(c.Int("p", 2));
-  if (p < 1) Fail(fmt::format("p is {}; at least 1 is expected", p));
   Dims axes(x.size() - 2);
   std::iota(axes.begin(), axes.end(), 2);
   Dims out(x.size(), 1);
   out[0] = x[0];
   out[1] = x[1];
-  const ValueId powers = c.MapInputs({0}, [&](ExprBuilder& e, Args a) {
-    if (p == 2) return e.Binary(ScalarOp::kMul, a[0], a[0]);
-    const int size = e.Unary(ScalarOp::kAbs, a[0]);
-    return p == 1 ? size : e.Binary(ScalarOp::kPow, size, e.Constant(dtype, p));
-  });
-  // The slope of the root is infinite at 0, where all elements are 0 and have gradient 0.
-  const ValueId sum = c.b().Reduce("sum", powers, axes);
-  const ValueId y = c.MapValues({sum}, [&](ExprBuilder& e, Args a) {
-    if (p == 1) return a[0];
-    const int zero = e.Constant(dtype, 0);
-    const int empty = e.Binary(ScalarOp::kEq, a[0], zero);
-    const int safe = e.Select(empty, e.Constant(dtype, 1), a[0]);
-    const int root = p == 2 ? e.Unary(ScalarOp::kSqrt, safe)
-                            : e.Binary(ScalarOp::kPow, safe, e.Constant(dtype, 1 / p));
-    return e.Select(empty, zero, root);
-  });
-  c.Out(0, c.Reshape(y, out));
+  const ValueId sum = c.b().Reduce("sum", LpPowers(c, c.In(0), p), axes);
+  c.Out(0, c.Reshape(c.b().Cast(c.Type(0).dtype, LpRoot(c, sum, p)), out));
+}
+
+// (sum |x|^p)^(1/p) over windows: the average over all taps, padding included, times their number.
+void LpPool(NodeContext& c) {
+  const double p = c.since() < 2 ? c.Float("p", 2) : static_cast<double>(c.Int("p", 2));
+  Window w = PoolWindow(c);
+  const Dims excess = CeilExcess(c, w);
+  for (size_t i = 0; i < excess.size(); ++i) w.pads_high[i] += excess[i];
+  const ValueId mean = c.Add1("avg_pool", {LpPowers(c, c.In(0), p)},
+                              {{"kernel", w.kernel},
+                               {"strides", w.strides},
+                               {"pads_low", w.pads_low},
+                               {"pads_high", w.pads_high},
+                               {"dilations", w.dilations},
+                               {"count_include_pad", true}});
+  const ValueId sum =
+      c.b().BinaryConstant(ScalarOp::kMul, mean, static_cast<double>(ir::ElementCount(w.kernel)));
+  c.Out(0, c.b().Cast(c.Type(0).dtype, LpRoot(c, sum, p)));
 }
 
 }  // namespace
@@ -142,6 +144,7 @@ void RegisterPoolingImporters(ImportTable& t) {
   t.Add({"AveragePool", 7, 22, AveragePool, "avg_pool"});
   t.Add({"GlobalAveragePool", 1, 22, GlobalAveragePool, "reduce sum and map"});
   t.Add({"GlobalMaxPool", 1, 22, GlobalMaxPool, "reduce max"});
+  t.Add({"LpPool", 1, 22, LpPool, "map, avg_pool and map"});
   t.Add({"GlobalLpPool", 2, 22, GlobalLpPool, "map, reduce sum and map"});
 }
 

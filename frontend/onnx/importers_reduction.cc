@@ -134,14 +134,16 @@ void Arg(NodeContext& c, const std::string& kind) {
 void ArgMax(NodeContext& c) { Arg(c, "max"); }
 void ArgMin(NodeContext& c) { Arg(c, "min"); }
 
-void CumSum(NodeContext& c) {
+void Cumulative(NodeContext& c, std::string_view op) {
   const std::vector<int64_t> axis = c.Ints(1, "the axis");
   if (axis.size() != 1) Fail("one axis is expected");
-  c.Out(0, c.Add1("cumsum", {c.In(0)},
+  c.Out(0, c.Add1(op, {c.In(0)},
                   {{"axis", int64_t{NormalAxis(axis[0], c.Type(0).rank())}},
                    {"exclusive", c.Int("exclusive", 0) != 0},
                    {"reverse", c.Int("reverse", 0) != 0}}));
 }
+void CumSum(NodeContext& c) { Cumulative(c, "cumsum"); }
+void CumProd(NodeContext& c) { Cumulative(c, "cumprod"); }
 
 void TopK(NodeContext& c) {
   int64_t k = c.Int("k", 0);
@@ -177,6 +179,7 @@ void RegisterReductionImporters(ImportTable& t) {
   t.Add({"ArgMax", 1, 13, ArgMax, "arg_reduce", {}, {}, kIndex});
   t.Add({"ArgMin", 1, 13, ArgMin, "arg_reduce", {}, {}, kIndex});
   t.Add({"CumSum", 11, 14, CumSum, "cumsum", {1}});
+  t.Add({"CumProd", 26, 26, CumProd, "cumprod", {1}});
   t.Add({"TopK", 1, 24, TopK, "top_k", {1}});
 }
 

@@ -1,4 +1,4 @@
-// Reductions: reduce, arg_reduce, cumsum.
+// Reductions: reduce, arg_reduce, cumsum, cumprod.
 #include "ir/ops/common.h"
 
 namespace hyper::ir {
@@ -110,7 +110,7 @@ ShardingFactors ArgReduceSharding(Types in, Types, const Attributes& a) {
   return f;
 }
 
-InferResult InferCumsum(Types in, const Attributes& a) {
+InferResult InferCumulative(Types in, const Attributes& a) {
   HYPER_RETURN_IF_ERROR(ExpectNumeric(in, 0));
   HYPER_RETURN_IF_ERROR(ExpectMinRank(in, 0, 1));
   HYPER_RETURN_IF_ERROR(ExpectAxis("axis", a.Int("axis"), in[0].rank()));
@@ -122,6 +122,59 @@ Status CumsumGradient(const GradientContext& c) {
   a.Set("reverse", !a.Bool("reverse"));
   c.input_grads[0] = c.builder.Add1("cumsum", {c.output_grads[0]}, std::move(a));
   return Status::Ok();
+}
+
+// dx_k sums g_i times the other factors of y_i over all products y_i that x_k is part of. Before
+// the first zero of a row that is sum(g y) / x_k; at the first zero the products with 1 in its
+// place are what is left; behind it every product has a zero among its other factors.
+Status CumprodGradient(const GradientContext& c) {
+  Builder& b = c.builder;
+  const ValueId x = c.node.inputs[0];
+  const ValueId g = c.output_grads[0];
+  const DType t = b.type(x).dtype;
+  const Attributes& forward = c.node.attributes;
+  Attributes counting = forward;
+  counting.Set("exclusive", false);
+  Attributes back = forward;
+  back.Set("reverse", !forward.Bool("reverse"));
+  ExprBuilder e;
+  const int is_zero = e.Binary(ScalarOp::kEq, e.Input(0, t), e.Constant(t, 0));
+  const ValueId zeros =
+      b.Add1("cumsum", {b.Map(e.Build(e.Cast(DType::kI64, is_zero)), {x})}, counting);
+  const int first =
+      e.Binary(ScalarOp::kAnd, is_zero,
+               e.Binary(ScalarOp::kEq, e.Input(1, DType::kI64), e.ConstantInt(DType::kI64, 1)));
+  const ValueId filled =
+      b.Map(e.Build(e.Select(first, e.Constant(t, 1), e.Input(0, t))), {x, zeros});
+  const ValueId products = b.Add1("cumprod", {filled}, forward);
+  const ValueId before = b.Add1("cumsum", {b.Binary(ScalarOp::kMul, g, c.node.outputs[0])}, back);
+  const ValueId at_zero = b.Add1("cumsum", {b.Binary(ScalarOp::kMul, g, products)}, back);
+  const int none = e.Binary(ScalarOp::kEq, e.Input(1, DType::kI64), e.ConstantInt(DType::kI64, 0));
+  const int quotient = e.Binary(ScalarOp::kDiv, e.Input(2, t), e.Input(0, t));
+  const int rest = e.Select(first, e.Input(3, t), e.Constant(t, 0));
+  c.input_grads[0] = b.Map(e.Build(e.Select(none, quotient, rest)), {x, zeros, before, at_zero});
+  return Status::Ok();
+}
+
+// cumsum and cumprod.
+OpDef Cumulative(std::string_view name, std::string_view summary) {
+  OpDef def;
+  def.name = name;
+  def.family = "reduction";
+  def.summary = summary;
+  def.min_inputs = def.max_inputs = def.outputs = 1;
+  def.attributes = {
+      {"axis", AttributeKind::kInt, "dim to walk along", std::nullopt},
+      {"exclusive", AttributeKind::kBool, "leave the element itself out", Attribute(false)},
+      {"reverse", AttributeKind::kBool, "walk from the end", Attribute(false)}};
+  def.infer = InferCumulative;
+  def.sharding = ShardingFunction([](Types in, Types out, const Attributes& a) {
+    return PassThrough(in, out, {a.Int("axis")});
+  });
+  def.cost = ElementCost(1);
+  def.in_place = std::vector<InPlaceRule>{};
+  def.cpu_kernels = {"generated", "reference"};
+  return def;
 }
 
 }  // namespace
@@ -164,27 +217,18 @@ void RegisterReductionOps(OpRegistry& registry) {
       .in_place = std::vector<InPlaceRule>{},
       .cpu_kernels = {"generated", "reference"},
   });
-  registry.Add({
-      .name = "cumsum",
-      .family = "reduction",
-      .summary = "running sum along axis, with or without the element itself, from either end",
-      .min_inputs = 1,
-      .max_inputs = 1,
-      .outputs = 1,
-      .attributes = {{"axis", AttributeKind::kInt, "dim to sum along", std::nullopt},
-                     {"exclusive", AttributeKind::kBool, "leave the element itself out",
-                      Attribute(false)},
-                     {"reverse", AttributeKind::kBool, "sum from the end", Attribute(false)}},
-      .infer = InferCumsum,
-      .gradient = GradientFunction(CumsumGradient),
-      .sharding = ShardingFunction([](Types in, Types out, const Attributes& a) {
-        return PassThrough(in, out, {a.Int("axis")});
-      }),
-      .cost = ElementCost(1),
-      .saved = SavedForBackward{},
-      .in_place = std::vector<InPlaceRule>{},
-      .cpu_kernels = {"generated", "reference"},
-  });
+  OpDef sum = Cumulative("cumsum",
+                         "running sum along axis, with or without the element itself, from either "
+                         "end");
+  sum.gradient = GradientFunction(CumsumGradient);
+  sum.saved = SavedForBackward{};
+  registry.Add(std::move(sum));
+  OpDef product = Cumulative("cumprod",
+                             "running product along axis, with or without the element itself, from "
+                             "either end; the empty product is 1");
+  product.gradient = GradientFunction(CumprodGradient);
+  product.saved = SavedForBackward{{0}, {0}};
+  registry.Add(std::move(product));
 }
 
 }  // namespace hyper::ir

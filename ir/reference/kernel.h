@@ -43,6 +43,7 @@ std::span<const NamedKernel> MapKernels();
 std::span<const NamedKernel> DataMovementKernels();
 std::span<const NamedKernel> ReductionKernels();
 std::span<const NamedKernel> ContractionKernels();
+std::span<const NamedKernel> LinearAlgebraKernels();
 std::span<const NamedKernel> ConvolutionKernels();
 std::span<const NamedKernel> PoolingKernels();
 std::span<const NamedKernel> NormalizationKernels();

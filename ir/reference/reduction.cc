@@ -102,7 +102,7 @@ Status ArgReduce(const Call& call) {
   });
 }
 
-Status Cumsum(const Call& call) {
+Status Cumulative(const Call& call, bool product) {
   const AxisView view = ViewAround(call.in(0).dims, call.attributes.Int("axis"));
   const bool exclusive = call.attributes.Bool("exclusive");
   const bool reverse = call.attributes.Bool("reverse");
@@ -111,11 +111,12 @@ Status Cumsum(const Call& call) {
     for (int64_t o = 0; o < view.outer; ++o) {
       for (int64_t i = 0; i < view.inner; ++i) {
         const int64_t base = o * view.extent * view.inner + i;
-        Accumulator<T> total = 0;
+        Accumulator<T> total = product ? 1 : 0;
         for (int64_t k = 0; k < view.extent; ++k) {
           const int64_t at = base + (reverse ? view.extent - 1 - k : k) * view.inner;
           const Accumulator<T> before = total;
-          total += static_cast<Accumulator<T>>(call.In<T>(0)[at]);
+          const auto v = static_cast<Accumulator<T>>(call.In<T>(0)[at]);
+          total = product ? total * v : total + v;
           call.Out<T>(0)[at] = static_cast<T>(exclusive ? before : total);
         }
       }
@@ -124,8 +125,11 @@ Status Cumsum(const Call& call) {
   });
 }
 
+Status Cumsum(const Call& call) { return Cumulative(call, false); }
+Status Cumprod(const Call& call) { return Cumulative(call, true); }
+
 constexpr NamedKernel kKernels[] = {
-    {"reduce", Reduce}, {"arg_reduce", ArgReduce}, {"cumsum", Cumsum}};
+    {"reduce", Reduce}, {"arg_reduce", ArgReduce}, {"cumsum", Cumsum}, {"cumprod", Cumprod}};
 
 }  // namespace
 

@@ -12,9 +12,10 @@ using reference::NamedKernel;
 const NamedKernel* FindKernel(std::string_view op) {
   for (auto table :
        {reference::MapKernels, reference::DataMovementKernels, reference::ReductionKernels,
-        reference::ContractionKernels, reference::ConvolutionKernels, reference::PoolingKernels,
-        reference::NormalizationKernels, reference::SoftmaxKernels, reference::IndexingKernels,
-        reference::RandomKernels, reference::UpdateKernels}) {
+        reference::ContractionKernels, reference::LinearAlgebraKernels,
+        reference::ConvolutionKernels, reference::PoolingKernels, reference::NormalizationKernels,
+        reference::SoftmaxKernels, reference::IndexingKernels, reference::RandomKernels,
+        reference::UpdateKernels}) {
     for (const NamedKernel& k : table()) {
       if (k.op == op) return &k;
     }

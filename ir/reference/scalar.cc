@@ -7,6 +7,16 @@
 #include "ir/scalar_eval.h"
 
 namespace hyper::ir {
+namespace {
+
+// One operator on values of `from` (the second of select).
+Scalar EvaluateNode(const ExprNode& n, DType from, std::span<const Scalar> args) {
+  if (n.op == ScalarOp::kCast) return CastScalar(from, n.dtype, args[0]);
+  if (n.op == ScalarOp::kBitcast) return BitcastScalar(from, n.dtype, args[0]);
+  return EvaluateScalar(n.op, from, args);
+}
+
+}  // namespace
 
 ScalarValue EvaluateExpr(const Expr& expr, std::span<const ScalarValue> inputs) {
   std::vector<Scalar> values(expr.nodes().size());
@@ -26,8 +36,7 @@ ScalarValue EvaluateExpr(const Expr& expr, std::span<const ScalarValue> inputs) 
       if (n.args[k] >= 0) args[k] = values[static_cast<size_t>(n.args[k])];
     }
     const DType from = expr.nodes()[static_cast<size_t>(n.args[0])].dtype;
-    values[i] = n.op == ScalarOp::kCast ? CastScalar(from, n.dtype, args[0])
-                                        : EvaluateScalar(n.op, from, args);
+    values[i] = EvaluateNode(n, from, args);
   }
   return {values.back().f, values.back().i};
 }
@@ -123,8 +132,7 @@ void RunBlock(const Expr& expr, const Call& call, int64_t start, int64_t count,
       const Scalar x[3] = {{args[0]->f[e], args[0]->i[e]},
                            {args[1]->f[e], args[1]->i[e]},
                            {args[2]->f[e], args[2]->i[e]}};
-      const Scalar r = node.op == ScalarOp::kCast ? CastScalar(from, node.dtype, x[0])
-                                                  : EvaluateScalar(node.op, from, x);
+      const Scalar r = EvaluateNode(node, from, x);
       y.f[e] = r.f;
       y.i[e] = r.i;
     }

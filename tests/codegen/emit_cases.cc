@@ -56,6 +56,7 @@ class Cases {
   void Windows();
   void Indexing();
   void Contractions();
+  void LinearAlgebra();
   void Combined();
 
   std::vector<EmitCase> list;
@@ -90,6 +91,29 @@ void Cases::Elementwise() {
       const ValueId p = Arg(t, {19}), q = Arg(t, {19});
       Out(b().Binary(op, p, q));
     }
+  }
+  for (DType t : {DType::kI32, DType::kI64, DType::kU8, DType::kI8}) {
+    Begin(fmt::format("bits {}", ir::DTypeName(t)));
+    const ValueId p = Arg(t, {19}), q = Arg(t, {19});
+    Out(b().Unary(ScalarOp::kNot, p));
+    for (ScalarOp op : {ScalarOp::kAnd, ScalarOp::kOr, ScalarOp::kXor, ScalarOp::kShiftLeft,
+                        ScalarOp::kShiftRight}) {
+      Out(b().Binary(op, p, q));
+    }
+  }
+  for (const auto& [from, to] :
+       {std::pair(dtype_, ir::DTypeBytes(dtype_) == 8   ? DType::kI64
+                          : ir::DTypeBytes(dtype_) == 4 ? DType::kU32
+                                                        : DType::kU16),
+        std::pair(DType::kI8, DType::kU8), std::pair(DType::kU8, DType::kBool)}) {
+    Begin(fmt::format("bitcast {} to {}", ir::DTypeName(from), ir::DTypeName(to)));
+    const ValueId v = Arg(from, {21});
+    ir::ExprBuilder e;
+    const ValueId bits = b().Map(e.Build(e.Bitcast(to, e.Input(0, from))), {v});
+    Out(bits);
+    if (to == DType::kBool) continue;
+    ir::ExprBuilder back;
+    Out(b().Map(back.Build(back.Bitcast(from, back.Input(0, to))), {bits}));
   }
   Begin("compare and select");
   const ValueId x = Arg({17}), y = Arg({17});
@@ -215,9 +239,11 @@ void Cases::Reductions() {
   Out(b().Binary(ScalarOp::kSub, k, b().Broadcast(mean, {6, 10}, {0, 1})));
   for (bool exclusive : {false, true}) {
     for (bool reverse : {false, true}) {
-      Begin(fmt::format("cumsum {} {}", exclusive, reverse));
-      Out(Op1("cumsum", {Arg({3, 6, 2})},
-              {{"axis", int64_t{1}}, {"exclusive", exclusive}, {"reverse", reverse}}));
+      for (const char* op : {"cumsum", "cumprod"}) {
+        Begin(fmt::format("{} {} {}", op, exclusive, reverse), 4);
+        Out(Op1(op, {Arg({3, 6, 2})},
+                {{"axis", int64_t{1}}, {"exclusive", exclusive}, {"reverse", reverse}}));
+      }
     }
   }
   for (const char* kind : {"max", "min"}) {
@@ -391,6 +417,27 @@ void Cases::Contractions() {
   Out(b().Unary(ScalarOp::kExp, b().Reshape(b().Transpose(y, {0, 2, 1, 3}), {10, 12})));
 }
 
+void Cases::LinearAlgebra() {
+  if (ir::DTypeBytes(dtype_) < 4) return;  // the operators take f32 and f64
+  for (const Dims& dims :
+       {Dims{7, 1, 1}, Dims{5, 2, 2}, Dims{2, 3, 4, 4}, Dims{9, 9}, Dims{2, 0, 0}, Dims{0, 3, 3}}) {
+    Begin(fmt::format("det {}", fmt::join(dims, "x")), 400);
+    const auto det = Op("det", {Arg(dims)});
+    Outs(det);
+    const Dims batch(dims.begin(), dims.end() - 2);
+    Out(Op1("det_grad", {Arg(batch), det[1], det[2]}));
+  }
+  Begin("det of transposed and of singular matrices", 400);
+  const ValueId x = b().Transpose(Arg({3, 3, 4}), {2, 0, 1});
+  const auto det = Op("det", {x});
+  Out(det[0]);
+  Out(Op1("det_grad", {Arg({4}), det[1], det[2]}));
+  const ValueId rows = b().Broadcast(Arg({2, 3}), {2, 3, 3}, {0, 2});
+  const auto flat = Op("det", {rows});
+  Out(flat[0]);
+  Out(Op1("det_grad", {Arg({2}), flat[1], flat[2]}));
+}
+
 void Cases::Combined() {
   Begin("conv, batch norm, relu, add", 400);
   const Attributes conv = {{"strides", Dims{1, 1}},
@@ -456,6 +503,7 @@ std::vector<EmitCase> EmitCases(DType dtype) {
   cases.Windows();
   cases.Indexing();
   cases.Contractions();
+  cases.LinearAlgebra();
   cases.Combined();
   return std::move(cases.list);
 }

@@ -90,9 +90,10 @@ Result<Built> BuildCheck(const GradientCase& test, std::vector<bool>* present) {
   HYPER_ASSIGN_OR_RETURN(const std::vector<ValueId> outputs,
                          b.TryAdd(test.op, inputs, test.attributes));
   ValueId loss;
+  int cotangents = test.cotangents;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const TensorType type = f.type(outputs[i]);
-    if (!IsFloat(type.dtype)) continue;
+    if (!IsFloat(type.dtype) || cotangents-- == 0) continue;
     built.arguments.push_back(DrawTensor({type.dims}, random));
     const ValueId cotangent =
         f.AddArgument(type, ArgumentKind::kInput, "cotangent" + std::to_string(i));

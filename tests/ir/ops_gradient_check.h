@@ -34,6 +34,7 @@ struct GradientCase {
   std::string op;
   std::vector<InputSpec> inputs;
   Attributes attributes;
+  int cotangents = -1;  // float outputs that get one, from the first on (-1: all)
 };
 
 struct GradientReport {

@@ -48,11 +48,10 @@ std::vector<ScalarOp> FloatOperators() {
   std::vector<ScalarOp> ops;
   for (const ScalarOpInfo& info : ScalarOps()) {
     const bool shaped = info.arity == 1 || info.arity == 2;
-    if (!shaped || info.bool_only || info.result != ScalarOpInfo::Result::kSame) continue;
+    using Takes = ScalarOpInfo::Takes;
+    if (!shaped || info.takes == Takes::kBits || info.takes == Takes::kIntegers) continue;
+    if (info.result != ScalarOpInfo::Result::kSame) continue;
     if (info.op == ScalarOp::kMod || info.op == ScalarOp::kFmod) continue;
-    if (info.op == ScalarOp::kCast || info.op == ScalarOp::kNot) continue;
-    if (info.op == ScalarOp::kAnd || info.op == ScalarOp::kOr || info.op == ScalarOp::kXor)
-      continue;
     ops.push_back(info.op);
   }
   return ops;

@@ -90,17 +90,26 @@ void AddReductions(std::vector<GradientCase>& c) {
     for (const bool reverse : {false, true}) {
       const std::string name =
           std::string(exclusive ? "exclusive" : "inclusive") + (reverse ? "_reverse" : "");
-      const auto cumsum = [&](Dims dims, int64_t axis) {
-        c.push_back({name,
-                     "cumsum",
-                     {{dims}},
-                     {{"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}}});
-      };
-      cumsum({3, 5}, 1);
-      cumsum({5, 1, 2}, 0);
-      cumsum({1}, 0);
-      cumsum({0, 2}, 0);
+      for (const std::string op : {"cumsum", "cumprod"}) {
+        const auto cumulative = [&](S x, int64_t axis) {
+          c.push_back(
+              {name, op, {x}, {{"axis", axis}, {"exclusive", exclusive}, {"reverse", reverse}}});
+        };
+        cumulative({{3, 5}}, 1);
+        cumulative({{5, 1, 2}}, 0);
+        cumulative({{1}}, 0);
+        cumulative({{0, 2}}, 0);
+        cumulative({{6, 7}, Draw::kWithZeros}, 1);
+      }
     }
+  }
+}
+
+void AddLinearAlgebra(std::vector<GradientCase>& c) {
+  for (const Dims& dims :
+       {Dims{1, 1}, Dims{2, 2}, Dims{3, 2, 2}, Dims{2, 1, 5, 5}, Dims{0, 3, 3}, Dims{2, 0, 0}}) {
+    c.push_back({"any", "det", {{dims}}, {}, 1});
+    c.push_back({"zeros", "det", {{dims, Draw::kWithZeros}}, {}, 1});
   }
 }
 
@@ -295,6 +304,7 @@ std::vector<GradientCase> Cases() {
   AddDataMovement(cases);
   AddPad(cases);
   AddReductions(cases);
+  AddLinearAlgebra(cases);
   AddDot(cases);
   AddConvolution(cases);
   AddPooling(cases);

@@ -106,6 +106,24 @@ TEST(Reference, Reductions) {
                {1, 6, 9, 4, 6, 12});
   ExpectValues(EvalOp("cumsum(%a) {axis = 1, exclusive = true, reverse = true}", {x}), {2, 3},
                {8, 3, 0, 8, 6, 0});
+  ExpectValues(EvalOp("cumprod(%a) {axis = 1, exclusive = false, reverse = false}", {x}), {2, 3},
+               {1, 5, 15, 4, 8, 48});
+  ExpectValues(EvalOp("cumprod(%a) {axis = 1, exclusive = true, reverse = true}", {x}), {2, 3},
+               {15, 3, 1, 12, 6, 1});
+  ExpectValues(
+      EvalOp("cumprod(%a) {axis = 0, exclusive = true, reverse = false}", {I64({3}, {2, -3, 5})}),
+      {3}, {1, 2, -6});
+}
+
+TEST(Reference, Determinants) {
+  const auto det = [](const HostTensor& x) {
+    return EvalText("%y, %factors, %pivots = det(%a)", {"y"}, {x})[0];
+  };
+  ExpectValues(det(F32({2, 2, 2}, {1, 2, 3, 4, 0, 1, 1, 0})), {2}, {-2, -1});
+  ExpectValues(det(F32({3, 3}, {1, 2, 3, 2, 4, 6, 1, 0, 1})), {}, {0});
+  ExpectValues(det(F32({0, 0}, {})), {}, {1});
+  // The only zero of the matrix on the diagonal: elimination must swap.
+  ExpectValues(det(F32({3, 3}, {0, 2, 1, 1, 0, 1, 2, 1, 0})), {}, {5});
 }
 
 TEST(Reference, Dot) {

@@ -1,55 +1,76 @@
 // Gradients through the importer of what the node tests do not show: attribute variants, other
 // ranks, operands that they leave out. Every case is checked twice: right gradients agree with
 // differences, gradients wrong by one percent do not.
-#include <cmath>
-#include <random>
+#include <iostream>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "onnx/defs/parser.h"
-#include "onnx/defs/schema.h"
 #include "tests/onnx_backend/gradient_check.h"
+#include "tests/onnx_backend/graph_case.h"
 
 namespace hyper::onnx_backend {
 namespace {
 
-struct Variant {
-  std::string name;
-  int opset;
-  std::string graph;  // ONNX's text form; the last node is the one that counts
-};
+using Variant = GraphCase;
 
-// Inputs are drawn from (-1.2, 1.2).
-NodeCase CaseOf(const Variant& v) {
-  NodeCase c;
-  c.name = v.name;
-  const std::string text =
-      fmt::format("<ir_version: 9, opset_import: [\"\" : {}]>\n{}", v.opset, v.graph);
-  const auto status = onnx::OnnxParser::Parse(c.model, text.c_str());
-  EXPECT_TRUE(status.IsOK()) << v.name << ": " << status.ErrorMessage();
-  if (c.model.graph().node_size() == 0) return c;
-  c.node = c.model.graph().node(c.model.graph().node_size() - 1);
-  c.op = c.node.op_type();
-  const auto* schema = onnx::OpSchemaRegistry::Schema(c.op, v.opset, "");
-  c.since = schema == nullptr ? 0 : schema->SinceVersion();
-  std::mt19937 random(static_cast<unsigned>(std::hash<std::string>()(v.name) & 0xFFFF));
-  std::uniform_real_distribution<float> draw(-1.2F, 1.2F);
-  for (const onnx::ValueInfoProto& info : c.model.graph().input()) {
-    onnx::TensorProto& tensor = c.inputs[info.name()];
-    tensor.set_data_type(onnx::TensorProto::FLOAT);
-    int64_t elements = 1;
-    for (const auto& dim : info.type().tensor_type().shape().dim()) {
-      tensor.add_dims(dim.dim_value());
-      elements *= dim.dim_value();
-    }
-    for (int64_t i = 0; i < elements; ++i) tensor.add_float_data(draw(random));
+// p-norms, running products, determinants and diagonals.
+void AddMath(std::vector<Variant>& all) {
+  auto add = [&](std::string name, int opset, std::string graph) {
+    all.push_back({std::move(name), opset, std::move(graph)});
+  };
+  for (int p : {1, 2, 3}) {
+    add(fmt::format("lp_pool_ceil_{}", p), 18,
+        fmt::format("g (float[2,1,7,6] x) => (float[a,b,c,d] y) {{ y = LpPool <kernel_shape = "
+                    "[2,3], dilations = [2,1], strides = [2,2], ceil_mode = 1, pads = [0,1,1,0], p "
+                    "= {}> (x) }}",
+                    p));
+    add(fmt::format("lp_pool_1d_{}", p), p == 1 ? 7 : 11,
+        fmt::format("g (float[2,3,7] x) => (float[a,b,c] y) {{ y = LpPool <kernel_shape = [3], "
+                    "auto_pad = \"SAME_LOWER\", strides = [2], p = {}> (x) }}",
+                    p));
+    add(fmt::format("lp_pool_3d_{}", p), 22,
+        fmt::format("g (float[1,2,3,4,3] x) => (float[a,b,c,d,e] y) {{ y = LpPool <kernel_shape = "
+                    "[2,2,3], auto_pad = \"SAME_UPPER\", p = {}> (x) }}",
+                    p));
   }
-  return c;
+  for (int p : {1, 2}) {
+    for (int axis : {0, -2, 2}) {
+      add(fmt::format("lp_normalization_{}_{}", p, axis), axis == 0 ? 7 : 22,
+          fmt::format("g (float[2,3,4] x) => (float[a,b,c] y) {{ y = LpNormalization <p = {}, axis "
+                      "= {}> (x) }}",
+                      p, axis));
+    }
+  }
+  for (int exclusive : {0, 1}) {
+    for (int reverse : {0, 1}) {
+      add(fmt::format("cum_prod_{}_{}", exclusive, reverse), 26,
+          fmt::format("g (float[3,5] x) => (float[a,b] y) <int64 axis = {{1}}> {{ y = CumProd "
+                      "<exclusive = {}, reverse = {}> (x, axis) }}",
+                      exclusive, reverse));
+    }
+  }
+  for (int opset : {11, 22}) {
+    add(fmt::format("det_{}", opset), opset, "g (float[2,4,4] x) => (float[a] y) { y = Det(x) }");
+  }
+  for (const auto& [equation, operands] : std::vector<std::pair<std::string, int>>{
+           {"ii->i", 1}, {"ii->", 1}, {"ii", 1}, {"ii,i->i", 2}, {"ii,ji->j", 2}}) {
+    add("einsum_" + equation, 12,
+        fmt::format("g (float[3,3] x, float[{}3] z) => (float{} y) {{ y = Einsum <equation = "
+                    "\"{}\"> (x{}) }}",
+                    equation == "ii,i->i" ? "" : "3,",
+                    equation.back() == '>' || equation == "ii" ? "" : "[a]", equation,
+                    operands == 2 ? ", z" : ""));
+  }
+  add("einsum_three", 12,
+      "g (float[2,3,2,2] x) => (float[a,b] y) { y = Einsum <equation = \"ijii->ji\"> (x) }");
 }
 
 std::vector<Variant> Variants() {
   std::vector<Variant> all;
+  AddMath(all);
   auto add = [&](std::string name, int opset, std::string graph) {
     all.push_back({std::move(name), opset, std::move(graph)});
   };
@@ -210,7 +231,9 @@ std::vector<Variant> Variants() {
 TEST(GradientVariants, AgreeWithFiniteDifferences) {
   int checked = 0;
   for (const Variant& v : Variants()) {
-    const NodeCase c = CaseOf(v);
+    const auto built = CaseOf(v);
+    ASSERT_TRUE(built.ok()) << v.name << ": " << built.status().message();
+    const NodeCase& c = *built;
     const GradientResult right = CheckGradient(c);
     EXPECT_EQ(right.kind, GradientResult::kChecked) << v.name << ": " << right.text;
     if (right.kind != GradientResult::kChecked) continue;

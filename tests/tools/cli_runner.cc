@@ -148,6 +148,20 @@ CliRun Hyperrun(const std::vector<std::string>& arguments) {
   return RunProgram(HYPERRUN_PROGRAM, Scratch("cache"), arguments);
 }
 
+CliRun HypercWatched(const std::vector<std::string>& arguments, int64_t* anonymous_peak) {
+  return RunProgram(HYPERC_PROGRAM, Scratch("cache"), arguments, [&](pid_t child) {
+    const std::string status = "/proc/" + std::to_string(child) + "/status";
+    WaitUntil([&] {
+      std::istringstream lines(ReadBytes(status));
+      for (std::string line; std::getline(lines, line);) {
+        if (!line.starts_with("RssAnon:")) continue;
+        *anonymous_peak = std::max<int64_t>(*anonymous_peak, std::stoll(line.substr(8)) * 1024);
+      }
+      return false;
+    });
+  });
+}
+
 bool WaitUntil(const std::function<bool()>& done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
   while (!done()) {

@@ -2,6 +2,7 @@
 // command lines.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ CliRun Hyperc(const std::vector<std::string>& arguments);
 CliRun Hyperrun(const std::vector<std::string>& arguments);
 // With another kernel cache (a folder in the scratch folder).
 CliRun HypercWithCache(const std::string& cache, const std::vector<std::string>& arguments);
+
+// With the largest anonymous resident memory that was seen meanwhile, bytes, of hyperc itself.
+CliRun HypercWatched(const std::vector<std::string>& arguments, int64_t* anonymous_peak);
 
 // Under `mpirun -n ranks`; 0: without a launcher. `meanwhile` is called while it runs, with the
 // process of each rank (all of them are there).

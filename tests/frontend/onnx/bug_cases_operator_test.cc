@@ -96,6 +96,21 @@ TEST(BugCasesOperator, OP1SoftmaxAndLogSoftmaxBefore13) {
   EXPECT_NEAR(sum("LogSoftmax", 13), -24 * std::log(4), 1e-4);
 }
 
+TEST(BugCasesOperator, OP1HardmaxBefore13) {
+  const auto ones = [](int opset, const std::string& axis) {
+    const auto r = Outputs(
+        GraphModel("g (float[2,2,2] x) => (float[2,2,2] y) { y = Hardmax" + axis + " (x) }", opset),
+        {{"x", Floats({2, 2, 2}, {1, 3, 3, 2, 5, 5, 4, 6})}});
+    const auto values = r.at(0).as<float>();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  // One per flattened row: the first of the maxima.
+  EXPECT_THAT(ones(11, ""), ElementsAre(0, 1, 0, 0, 0, 0, 0, 1));
+  EXPECT_THAT(ones(11, " <axis = 2>"), ElementsAre(0, 1, 1, 0, 1, 0, 0, 1));
+  EXPECT_THAT(ones(13, ""), ElementsAre(0, 1, 1, 0, 1, 0, 0, 1));
+  EXPECT_THAT(ones(13, " <axis = 0>"), ElementsAre(0, 0, 0, 0, 1, 1, 1, 1));
+}
+
 TEST(BugCasesOperator, OP5SplitIntoUnequalParts) {
   const auto graph = [](int extent) {
     return GraphModel("g (float[" + std::to_string(extent) +

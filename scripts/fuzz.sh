@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Fuzzes the readers of files with libFuzzer, AddressSanitizer and UBSan (Clang).
+#
+#   scripts/fuzz.sh [--seconds N] [TARGET...]     default: 600 seconds per target, all targets
+#
+# Targets: onnx strategy text_ir bundle checkpoint (tests/fuzz). Inputs that were found interesting stay in
+# build/fuzz/corpus/TARGET, findings in build/fuzz/findings. Fails when there is a finding.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=600
+targets=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --seconds) seconds="${2:?--seconds needs a number}"; shift 2 ;;
+    -*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    *) targets+=("$1"); shift ;;
+  esac
+done
+[ "${#targets[@]}" -gt 0 ] || targets=(onnx strategy text_ir bundle checkpoint)
+for target in "${targets[@]}"; do
+  [ -e "tests/fuzz/${target}.cc" ] && [ -d "tests/fuzz/corpus/${target}" ] ||
+    { echo "fuzz.sh: no target '${target}'; there are: onnx strategy text_ir bundle checkpoint" >&2; exit 2; }
+done
+
+scripts/setup.sh --fuzz
+CCACHE_BASEDIR="$(pwd)"
+export CCACHE_BASEDIR
+cmake --preset fuzz >/dev/null
+cmake --build --preset fuzz
+build="$(pwd)/build/fuzz"
+bin="${build}/tests/fuzz"
+deps="${HYPER_DEPS:-${XDG_CACHE_HOME:-${HOME}/.cache}/hyper}"
+mkdir -p "${build}/findings"
+"${bin}/fuzz_seeds" "${build}/seeds"
+for target in "${targets[@]}"; do
+  mkdir -p "${build}/corpus/${target}"
+  if [ -d "${build}/seeds/${target}" ]; then cp "${build}/seeds/${target}"/* "${build}/corpus/${target}/"; fi
+done
+if [[ " ${targets[*]} " == *" onnx "* ]]; then
+  # Small real exports, the light models and one node test per operator family.
+  cp tests/parity/zoo/{lstm_classifier,cnn3d,gru_lm}.*.onnx "${build}/corpus/onnx/"
+  cp "${deps}"/onnx-1.22.0/share/onnx-testdata/light/*.onnx "${build}/corpus/onnx/"
+  for folder in "${deps}"/onnx-1.22.0/share/onnx-testdata/node/*; do
+    cp "${folder}/model.onnx" "${build}/corpus/onnx/$(basename "${folder}").onnx"
+  done
+fi
+if [[ " ${targets[*]} " == *" strategy "* ]]; then
+  cp recipes/fashion_mnist/train.yaml "${build}/corpus/strategy/fashion.yaml"
+  cp recipes/bytes_gpt/train.yaml "${build}/corpus/strategy/gpt.yaml"
+fi
+
+# Dependencies (ONNX, Protocol Buffers, yaml-cpp, JSON's headers apart) are not instrumented.
+export ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=0"
+failed=0
+for target in "${targets[@]}"; do
+  log="${build}/${target}.log"
+  code=0
+  "${bin}/fuzz_${target}" -max_total_time="${seconds}" -timeout=30 -rss_limit_mb=3000 \
+    -malloc_limit_mb=512 -max_len=300000 -print_final_stats=1 \
+    -artifact_prefix="${build}/findings/${target}-" \
+    "${build}/corpus/${target}" "tests/fuzz/corpus/${target}" >"${log}" 2>&1 || code=$?
+  runs="$(sed -n 's/^stat::number_of_executed_units: *//p' "${log}")"
+  coverage="$(sed -n 's/.* cov: \([0-9]*\).*/\1/p' "${log}" | tail -1)"
+  verdict='no finding'
+  if [ "${code}" != 0 ]; then
+    verdict="FINDING, see ${log}"
+    failed=1
+  fi
+  printf '%-11s %5s s  %9s inputs  %6s edges  %s\n' "${target}" "${seconds}" "${runs:-?}" "${coverage:-?}" \
+    "${verdict}"
+done
+exit "${failed}"
