@@ -46,7 +46,15 @@ Analysis::Analysis(const ir::Function& function) : f_(function) {
   position_.assign(static_cast<size_t>(f_.node_count()), 0);
   users_ = f_.ComputeUsers();
   int at = 0;
+  kind_.assign(static_cast<size_t>(f_.node_count()), NodeKind::kOpaque);
+  base_.resize(static_cast<size_t>(f_.value_count()));
+  for (const ir::Argument& a : f_.arguments()) base_[I(a.value)] = a.value;
   for (NodeId id : f_.order()) {
+    const Node& node = f_.node(id);
+    kind_[I(id)] = KindOf(node);
+    for (ValueId v : node.outputs) {
+      base_[I(v)] = kind_[I(id)] == NodeKind::kView ? base_[I(node.inputs[0])] : v;
+    }
     position_[I(id)] = at++;
     for (ValueId v : f_.node(id).inputs) ++uses_[I(v)];
   }
@@ -57,14 +65,6 @@ Analysis::Analysis(const ir::Function& function) : f_(function) {
 const Node* Analysis::Producer(ValueId v) const {
   const NodeId id = f_.value(v).producer;
   return id.valid() ? &f_.node(id) : nullptr;
-}
-
-ValueId Analysis::Base(ValueId v) const {
-  for (const Node* n = Producer(v); n != nullptr && KindOf(*n) == NodeKind::kView;
-       n = Producer(v)) {
-    v = n->inputs[0];
-  }
-  return v;
 }
 
 std::vector<const Node*> Analysis::Chain(ValueId v) const {

@@ -30,8 +30,9 @@ class Analysis {
   explicit Analysis(const ir::Function& function);
 
   const ir::Function& function() const { return f_; }
+  NodeKind Kind(ir::NodeId id) const { return kind_[static_cast<size_t>(id.index)]; }
   // The value that v is a view of (v itself where its producer is no view).
-  ir::ValueId Base(ir::ValueId v) const;
+  ir::ValueId Base(ir::ValueId v) const { return base_[static_cast<size_t>(v.index)]; }
   // View nodes from Base(v) to v, in order of application.
   std::vector<const ir::Node*> Chain(ir::ValueId v) const;
   const ir::Node* Producer(ir::ValueId v) const;
@@ -52,6 +53,8 @@ class Analysis {
   ReduceKind Classify(const ir::Node& node) const;
 
   const ir::Function& f_;
+  std::vector<NodeKind> kind_;
+  std::vector<ir::ValueId> base_;
   std::vector<int> uses_, position_;
   std::vector<std::vector<ir::NodeId>> users_;
   std::vector<View> layout_;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "ir/op_def.h"
+#include "lower/ancestry.h"
 
 namespace hyper::lower {
 
@@ -21,25 +22,29 @@ constexpr size_t kMaxReads = 28;
 constexpr int kSiblingDistance = 48;  // in program order
 constexpr int64_t kSiblingElements = 256;
 constexpr int64_t kStoredElements = 4096;  // fewer cost less to store than a kernel of their own
+constexpr int kNear = 128;        // in program order: a search between the two costs little
+constexpr size_t kBranches = 64;  // readers looked at for a short cut of such a search
 constexpr std::string_view kCycle = "another kernel lies between";
 
 class ClusterBuilder {
  public:
   ClusterBuilder(const Analysis& analysis, const std::vector<std::vector<NodeId>>& extra)
-      : a_(analysis), f_(analysis.function()), extra_(extra) {
+      : a_(analysis), f_(analysis.function()), extra_(extra), ancestry_(f_) {
     part_.assign(static_cast<size_t>(f_.node_count()), -1);
     finish_.assign(static_cast<size_t>(f_.node_count()), -1);
     readers_.resize(static_cast<size_t>(f_.value_count()));
     for (NodeId id : f_.order()) {
       const Node& node = f_.node(id);
-      const bool kernel = KindOf(node) == NodeKind::kOpaque && node.op->name != "constant";
+      const bool kernel = a_.Kind(id) == NodeKind::kOpaque && node.op->name != "constant";
       opaque_.push_back((opaque_.empty() ? 0 : opaque_.back()) + (kernel ? 1 : 0));
     }
+    sources_.resize(static_cast<size_t>(f_.node_count()));
+    for (NodeId id : f_.order()) FindSources(id);
   }
 
   Result<Clusters> Run() {
     for (NodeId id : f_.order()) {
-      const NodeKind kind = KindOf(f_.node(id));
+      const NodeKind kind = a_.Kind(id);
       if (kind == NodeKind::kOpaque) {
         Cluster c;
         c.op = id;
@@ -70,59 +75,106 @@ class ClusterBuilder {
     return finish_[I(id)] >= 0 ? finish_[I(id)] : part_[I(id)];
   }
 
-  // Clusters that one member waits for.
-  void Dependencies(const Member& m, std::set<int>* out) const {
+  // Nodes whose kernels compute what a node reads. Cheap producers are recomputed: what they read
+  // counts.
+  void FindSources(NodeId id) {
+    std::vector<NodeId>& list = sources_[I(id)];
+    for (ValueId v : f_.node(id).inputs) {
+      const NodeId from = a_.ProducerId(a_.Base(v));
+      if (!from.valid()) continue;
+      if (a_.Kind(from) == NodeKind::kCheap) {
+        list.insert(list.end(), sources_[I(from)].begin(), sources_[I(from)].end());
+      } else {
+        list.push_back(from);
+      }
+    }
+    std::sort(list.begin(), list.end());
+    list.erase(std::unique(list.begin(), list.end()), list.end());
+  }
+
+  // Clusters that one member waits for; repeated ones are listed again.
+  void Dependencies(const Member& m, std::vector<int>* out) const {
+    const auto add = [&](int c) {
+      if (c >= 0) out->push_back(c);
+    };
     if (m.finish) {
-      out->insert(part_[I(m.node)]);
+      add(part_[I(m.node)]);
       return;
     }
-    for (ValueId v : f_.node(m.node).inputs) AddSource(v, out);
+    for (NodeId from : sources_[I(m.node)]) {
+      add(finish_[I(from)] >= 0 ? finish_[I(from)] : part_[I(from)]);
+    }
     for (NodeId before : extra_[I(m.node)]) {
-      if (part_[I(before)] >= 0) out->insert(part_[I(before)]);
-      if (finish_[I(before)] >= 0) out->insert(finish_[I(before)]);
+      add(part_[I(before)]);
+      add(finish_[I(before)]);
     }
-    out->erase(-1);
   }
-  // Cheap producers are recomputed: what they read counts.
-  void AddSource(ValueId v, std::set<int>* out) const {
-    const NodeId id = a_.ProducerId(a_.Base(v));
-    if (id.valid() && KindOf(f_.node(id)) == NodeKind::kCheap) {
-      for (ValueId in : f_.node(id).inputs) AddSource(in, out);
-      return;
-    }
-    out->insert(Source(v));
-  }
-  std::set<int> Dependencies(const Cluster& c) const {
-    std::set<int> deps;
-    if (!c.fused()) Dependencies(Member{c.op, false}, &deps);
-    for (const Member& m : c.group.members) Dependencies(m, &deps);
-    return deps;
+  void Dependencies(const Cluster& c, std::vector<int>* out) const {
+    if (!c.fused()) Dependencies(Member{c.op, false}, out);
+    for (const Member& m : c.group.members) Dependencies(m, out);
   }
 
   // Would clusters `merged` plus node `id` as one kernel wait for themselves?
-  bool MakesCycle(const std::set<int>& merged, const Member& extra) const {
-    std::set<int> open;
-    Dependencies(extra, &open);
-    for (int c : merged) {
-      const std::set<int> deps = Dependencies(clusters_[static_cast<size_t>(c)]);
-      open.insert(deps.begin(), deps.end());
-    }
-    for (int c : merged) open.erase(c);
+  bool MakesCycle(const std::set<int>& merged, const Member& extra) {
+    std::vector<int> stack;
+    Dependencies(extra, &stack);
+    for (int c : merged) Dependencies(clusters_[static_cast<size_t>(c)], &stack);
+    std::erase_if(stack, [&](int c) { return merged.contains(c); });
     // Nothing that ends before the merged clusters begin can wait for them.
     int first = a_.Position(extra.node);
     for (int c : merged) {
       const auto& members = clusters_[static_cast<size_t>(c)].group.members;
       first = std::min(first, a_.Position(members.front().node));
     }
-    std::vector<bool> seen(clusters_.size(), false);
-    std::vector<int> stack(open.begin(), open.end());
+    if (a_.Position(extra.node) - first > kNear && FarCycle(merged, extra)) return true;
+    ++search_;
+    seen_.resize(clusters_.size(), 0);
     while (!stack.empty()) {
       const int c = stack.back();
       stack.pop_back();
-      if (seen[static_cast<size_t>(c)] || Last(c) < first) continue;
-      seen[static_cast<size_t>(c)] = true;
-      if (merged.count(c) != 0) return true;
-      for (int d : Dependencies(clusters_[static_cast<size_t>(c)])) stack.push_back(d);
+      if (merged.contains(c)) return true;
+      if (seen_[static_cast<size_t>(c)] == search_ || Last(c) < first) continue;
+      seen_[static_cast<size_t>(c)] = search_;
+      Dependencies(clusters_[static_cast<size_t>(c)], &stack);
+    }
+    return false;
+  }
+
+  // A cycle through most of the program, as between a forward kernel and a backward op: is one of
+  // the outer sources computed from what the merged clusters compute, or from its nearest readers?
+  bool FarCycle(const std::set<int>& merged, const Member& extra) const {
+    std::vector<NodeId> targets;
+    const auto outer = [&](NodeId from) {
+      const int c = finish_[I(from)] >= 0 ? finish_[I(from)] : part_[I(from)];
+      if (c >= 0 && !merged.contains(c)) targets.push_back(from);
+    };
+    const auto look = [&](const Member& m) {
+      if (m.finish) return;
+      for (NodeId from : sources_[I(m.node)]) outer(from);
+    };
+    look(extra);
+    std::vector<NodeId> from;
+    for (int c : merged) {
+      for (const Member& m : clusters_[static_cast<size_t>(c)].group.members) {
+        look(m);
+        from.push_back(m.node);
+      }
+    }
+    const size_t members = from.size();
+    for (size_t k = 0; k < from.size() && from.size() < members + kBranches; ++k) {
+      for (ValueId v : f_.node(from[k]).outputs) {
+        const std::vector<NodeId>& users = a_.Users(v);
+        for (size_t u = 0; u < std::min(users.size(), kBranches); ++u) from.push_back(users[u]);
+      }
+    }
+    // The latest first: a source of `extra`, which most likely closes the cycle.
+    std::sort(targets.begin(), targets.end(),
+              [&](NodeId x, NodeId y) { return a_.Position(x) > a_.Position(y); });
+    targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
+    for (NodeId target : targets) {
+      for (NodeId n : from) {
+        if (ancestry_.Covers(n, target)) return true;
+      }
     }
     return false;
   }
@@ -157,7 +209,7 @@ class ClusterBuilder {
                            : a_.Position(cluster.op);
   }
 
-  Result<Group> TryJoin(const std::set<int>& merged, const Member& m) const {
+  Result<Group> TryJoin(const std::set<int>& merged, const Member& m) {
     std::vector<Member> members = {m};
     for (int c : merged) {
       const auto& more = clusters_[static_cast<size_t>(c)].group.members;
@@ -306,9 +358,11 @@ class ClusterBuilder {
     for (int root : order) {
       std::vector<std::pair<int, std::vector<int>>> stack;
       const auto open = [&](int c) {
-        const std::set<int> deps = Dependencies(clusters_[static_cast<size_t>(c)]);
-        std::vector<int> list(deps.rbegin(), deps.rend());
-        list.erase(std::remove(list.begin(), list.end(), c), list.end());
+        std::vector<int> list;
+        Dependencies(clusters_[static_cast<size_t>(c)], &list);
+        std::sort(list.begin(), list.end(), std::greater<>());
+        list.erase(std::unique(list.begin(), list.end()), list.end());
+        std::erase(list, c);
         state[static_cast<size_t>(c)] = 1;
         stack.emplace_back(c, std::move(list));
       };
@@ -327,15 +381,41 @@ class ClusterBuilder {
         if (state[static_cast<size_t>(next)] == 0) open(next);
       }
     }
+    FindBarriers();
     ReportUnfused(&out);
     for (int c : scheduled_) out.clusters.push_back(std::move(clusters_[static_cast<size_t>(c)]));
     return out;
   }
 
-  // Does some way from p to id lead through an op that no group of the two could hold: one with a
-  // kernel of its own, a reduction that is complete only behind its kernel, or an order of accesses
-  // to one buffer?
+  // No group holds both an op on this side of the node and one behind it: it has a kernel of its
+  // own, or is a reduction that is complete only behind its kernel.
+  bool IsBarrier(NodeId n) const { return a_.Kind(n) == NodeKind::kOpaque || finish_[I(n)] >= 0; }
+
+  // For Between, when all clusters stand.
+  void FindBarriers() {
+    barriers_.assign(static_cast<size_t>(f_.node_count()), 0);
+    latest_.assign(static_cast<size_t>(f_.node_count()), -1);
+    for (NodeId id : f_.order()) {
+      const NodeId up = ancestry_.Parent(id);
+      barriers_[I(id)] = (up.valid() ? barriers_[I(up)] : 0) + (IsBarrier(id) ? 1 : 0);
+      int latest = -1;
+      for (ValueId v : f_.node(id).inputs) {
+        const NodeId from = a_.ProducerId(v);
+        if (!from.valid()) continue;
+        latest = std::max({latest, latest_[I(from)], IsBarrier(from) ? a_.Position(from) : -1});
+      }
+      // An order of accesses is a barrier itself, wherever the other access stands.
+      for (NodeId before : extra_[I(id)]) {
+        latest = std::max({latest, latest_[I(before)], a_.Position(before), a_.Position(id)});
+      }
+      latest_[I(id)] = latest;
+    }
+  }
+
+  // Does some way from p to id lead through a barrier or an order of accesses to one buffer?
   bool Between(NodeId p, NodeId id) const {
+    if (latest_[I(id)] <= a_.Position(p)) return false;
+    if (a_.Position(id) - a_.Position(p) > kNear && FarBetween(p, id)) return true;
     std::set<std::pair<NodeId, bool>> seen;
     std::vector<std::pair<NodeId, bool>> stack;  // node, something lies behind it
     const auto push = [&](NodeId n, bool behind) {
@@ -355,8 +435,31 @@ class ClusterBuilder {
         if (behind) return true;
         continue;
       }
-      const bool barrier = KindOf(f_.node(n)) == NodeKind::kOpaque || finish_[I(n)] >= 0;
-      producers(n, behind || barrier);
+      producers(n, behind || IsBarrier(n));
+    }
+    return false;
+  }
+
+  // The same, looking no further than the nearest readers of p.
+  bool FarBetween(NodeId p, NodeId id) const {
+    std::vector<std::pair<NodeId, bool>> from = {{p, false}};  // node, a barrier up to it
+    for (size_t k = 0; k < from.size() && from.size() < kBranches; ++k) {
+      const auto [n, behind] = from[k];
+      for (ValueId v : f_.node(n).outputs) {
+        const std::vector<NodeId>& users = a_.Users(v);
+        for (size_t u = 0; u < std::min(users.size(), kBranches); ++u) {
+          from.emplace_back(users[u], behind || IsBarrier(users[u]));
+        }
+      }
+    }
+    for (ValueId v : f_.node(id).inputs) {
+      const NodeId target = a_.ProducerId(v);
+      if (!target.valid()) continue;
+      for (const auto& [n, behind] : from) {
+        if (ancestry_.Covers(n, target) && (behind || barriers_[I(target)] > barriers_[I(n)])) {
+          return true;
+        }
+      }
     }
     return false;
   }
@@ -364,12 +467,11 @@ class ClusterBuilder {
   // Every edge between two fused clusters, with the reason found when joining failed.
   void ReportUnfused(Clusters* out) const {
     for (NodeId id : f_.order()) {
-      if (KindOf(f_.node(id)) != NodeKind::kFusable) continue;
+      if (a_.Kind(id) != NodeKind::kFusable) continue;
       std::set<NodeId> told;
       for (ValueId v : f_.node(id).inputs) {
         const NodeId p = a_.ProducerId(a_.Base(v));
-        if (!p.valid() || KindOf(f_.node(p)) != NodeKind::kFusable || !told.insert(p).second)
-          continue;
+        if (!p.valid() || a_.Kind(p) != NodeKind::kFusable || !told.insert(p).second) continue;
         const int c = Source(v);
         if (c == part_[I(id)]) continue;
         std::string why = "needs the complete reduction first";
@@ -401,6 +503,12 @@ class ClusterBuilder {
   std::vector<std::vector<NodeId>> readers_;  // fusable readers of a value
   std::map<std::pair<int, NodeId>, std::string> reasons_;
   std::vector<int> scheduled_;
+  Ancestry ancestry_;
+  std::vector<std::vector<NodeId>> sources_;  // of a node, sorted
+  std::vector<int> seen_;                     // per cluster: the last search that met it
+  int search_ = 0;
+  std::vector<int> barriers_;  // of a node and all above it in the forest
+  std::vector<int> latest_;    // position of the latest barrier that a node waits for, or -1
 };
 
 }  // namespace

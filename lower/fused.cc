@@ -242,9 +242,7 @@ class FusedEmitter {
   }
 
   bool NeededOutside(ValueId v) const {
-    if (l_.forced_[I(v)]) return true;
-    for (const ir::FunctionResult& r : f_.results())
-      if (a_.Base(r.value) == v) return true;
+    if (l_.forced_[I(v)] || !l_.ResultsOf(v).empty()) return true;
     for (NodeId n : l_.base_readers_[I(v)]) {
       const bool here = std::any_of(g_.members.begin(), g_.members.end(),
                                     [&](const Member& m) { return m.node == n && !m.finish; });

@@ -18,6 +18,10 @@ FunctionLowering::FunctionLowering(const ir::Function& function, RootTable* root
                                    const LowerOptions& options, bool markers)
     : f_(function), a_(function), roots_(*roots), options_(options), markers_(markers) {
   const size_t values = static_cast<size_t>(f_.value_count());
+  results_of_.resize(values);
+  for (size_t i = 0; i < f_.results().size(); ++i) {
+    results_of_[I(a_.Base(f_.results()[i].value))].push_back(static_cast<int>(i));
+  }
   place_.resize(values);
   forced_.resize(values);
   accumulates_.assign(values, false);
@@ -37,7 +41,7 @@ Result<LoweredFunction> FunctionLowering::Run(std::string name) {
     return std::move(out_);
   }
   for (NodeId id : f_.order()) {
-    if (KindOf(f_.node(id)) == NodeKind::kView || KindOf(f_.node(id)) == NodeKind::kCheap) continue;
+    if (a_.Kind(id) == NodeKind::kView || a_.Kind(id) == NodeKind::kCheap) continue;
     for (ValueId v : f_.node(id).inputs) {
       std::vector<NodeId>& readers = base_readers_[I(a_.Base(v))];
       if (readers.empty() || readers.back() != id) readers.push_back(id);
@@ -169,12 +173,10 @@ Result<LoweredModule> Lower(const ir::Module& module, const LowerOptions& option
       if (variant.step == StepVariant::kFirst) out.parameter_order = lowering.gradients();
     }
     // Parameters without a gradient keep the model's order behind the others.
+    std::set<std::string> listed(out.parameter_order.begin(), out.parameter_order.end());
     for (const ir::PersistentTensor& t : module.tensors) {
       if (t.kind != ir::ArgumentKind::kParameter) continue;
-      if (std::find(out.parameter_order.begin(), out.parameter_order.end(), t.name) ==
-          out.parameter_order.end()) {
-        out.parameter_order.push_back(t.name);
-      }
+      if (listed.insert(t.name).second) out.parameter_order.push_back(t.name);
     }
     return out;
   });

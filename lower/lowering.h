@@ -5,6 +5,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -36,6 +37,7 @@ class RootTable {
  private:
   std::vector<Root>& roots_;
   std::map<std::tuple<int, std::string, std::string>, RootId> arguments_;
+  std::map<const void*, std::vector<RootId>> constants_;  // by the address of their bytes
 };
 
 class FunctionLowering {
@@ -63,8 +65,11 @@ class FunctionLowering {
   void EmitCopy(const Place& from, const Place& to);
   void Record(ir::ValueId base, const Place& place);
   int LastUse(RootId root) const;
+  // Results that are `base` or views of it.
+  const std::vector<int>& ResultsOf(ir::ValueId base) const { return results_of_[I(base)]; }
   Status FinishResults();
   void EmitMarkers(const ir::Node& node);
+  void EmitMarker(const std::string& gradient);
 
   // ---- fused.cc
   Status EmitFused(const Cluster& cluster);
@@ -95,6 +100,7 @@ class FunctionLowering {
   LowerOptions options_;
   bool markers_;
   LoweredFunction out_;
+  std::vector<std::vector<int>> results_of_;           // per base value: results, in order
   std::vector<std::optional<Place>> place_;            // per value
   std::vector<std::optional<Place>> forced_;           // per value
   std::vector<bool> accumulates_;                      // forced values that add to their place
@@ -106,6 +112,7 @@ class FunctionLowering {
   std::map<ir::ValueId, Place> partials_;  // terminal reductions: chunk sums
   std::map<ir::NodeId, std::vector<std::string>> marker_after_;
   std::vector<std::string> gradient_order_;
+  std::set<std::string> gradients_done_;  // the same names
 };
 
 // Operand helpers.

@@ -87,12 +87,9 @@ Result<RootId> RootTable::Argument(const ir::Argument& argument, const ir::Tenso
 }
 
 RootId RootTable::Constant(const ir::HostTensor& value) {
-  for (int i = 0; i < size(); ++i) {
-    const Root& r = roots_[static_cast<size_t>(i)];
-    if (r.storage == Storage::kConstant && r.logical == value.type() &&
-        r.constant.bytes().data() == value.bytes().data()) {
-      return RootId{i};
-    }
+  std::vector<RootId>& same_bytes = constants_[value.bytes().data()];
+  for (const RootId id : same_bytes) {
+    if ((*this)[id].logical == value.type()) return id;
   }
   Root root;
   root.name = fmt::format("constant.{}", size());
@@ -102,7 +99,9 @@ RootId RootTable::Constant(const ir::HostTensor& value) {
   root.logical = value.type();
   root.logical_strides = ir::RowMajorStrides(value.type().dims);
   root.constant = value;
-  return New(std::move(root));
+  const RootId id = New(std::move(root));
+  same_bytes.push_back(id);
+  return id;
 }
 
 void FunctionLowering::Record(ValueId base, const Place& place) {
@@ -276,8 +275,10 @@ int FunctionLowering::LastUse(RootId root) const {
   const auto it = in_root_.find(root);
   if (it == in_root_.end()) return std::numeric_limits<int>::max();
   for (ValueId v : it->second) {
-    for (const ir::FunctionResult& r : f_.results()) {
-      if (a_.Base(r.value) == v || r.value == v) return std::numeric_limits<int>::max();
+    // A copied reshape is no base, whatever results there are of it.
+    for (const int i : ResultsOf(a_.Base(v))) {
+      const ValueId result = f_.results()[static_cast<size_t>(i)].value;
+      if (a_.Base(v) == v || result == v) return std::numeric_limits<int>::max();
     }
     for (NodeId n : base_readers_[I(v)]) {
       last = std::max({last, part_[I(n)], finish_[I(n)]});
@@ -312,33 +313,32 @@ Status FunctionLowering::FinishResults() {
     out_.results.push_back({r.name, Read(place)});
     if (r.alias_argument >= 0 && markers_) {
       const ir::Argument& argument = f_.arguments()[static_cast<size_t>(r.alias_argument)];
-      const bool done = std::find(gradient_order_.begin(), gradient_order_.end(), argument.name) !=
-                        gradient_order_.end();
-      if (argument.kind != ir::ArgumentKind::kGradient || done) continue;
-      LoweredOp op;
-      op.kernel = MarkerKernel{{argument.name}};
-      op.role = ir::Role::kWeightGradient;
-      out_.ops.push_back(std::move(op));
-      gradient_order_.push_back(argument.name);
+      if (argument.kind != ir::ArgumentKind::kGradient) continue;
+      if (!gradients_done_.contains(argument.name)) EmitMarker(argument.name);
     }
   }
   return {};
+}
+
+void FunctionLowering::EmitMarker(const std::string& gradient) {
+  LoweredOp op;
+  op.kernel = MarkerKernel{{gradient}};
+  op.role = ir::Role::kWeightGradient;
+  out_.ops.push_back(std::move(op));
+  gradient_order_.push_back(gradient);
+  gradients_done_.insert(gradient);
 }
 
 // Gradients that are complete with this node.
 void FunctionLowering::EmitMarkers(const Node& node) {
   if (!markers_) return;
   for (ValueId v : node.outputs) {
-    if (!forced_[I(v)]) continue;
-    for (const ir::FunctionResult& r : f_.results()) {
-      if (r.alias_argument < 0 || a_.Base(r.value) != v) continue;
+    if (!forced_[I(v)] || a_.Base(v) != v) continue;
+    for (const int i : ResultsOf(v)) {
+      const ir::FunctionResult& r = f_.results()[static_cast<size_t>(i)];
+      if (r.alias_argument < 0) continue;
       const ir::Argument& argument = f_.arguments()[static_cast<size_t>(r.alias_argument)];
-      if (argument.kind != ir::ArgumentKind::kGradient) continue;
-      LoweredOp op;
-      op.kernel = MarkerKernel{{argument.name}};
-      op.role = ir::Role::kWeightGradient;
-      out_.ops.push_back(std::move(op));
-      gradient_order_.push_back(argument.name);
+      if (argument.kind == ir::ArgumentKind::kGradient) EmitMarker(argument.name);
     }
   }
 }

@@ -6,12 +6,16 @@
 #include <numeric>
 #include <utility>
 
+#include "offload/packing_sweep.h"
+
 namespace hyper::offload {
 namespace {
 
 // Work of the hill climb in visited conflicts: a fraction of a second.
 constexpr int64_t kClimbWork = 20'000'000;
 constexpr int kMaxClimbSteps = 4000;
+// More pairs of blocks that meet, as of hundreds of layers, would take minutes and gigabytes.
+constexpr int64_t kMaxConflicts = 8'000'000;
 
 enum class Fit { kBest, kFirst };
 
@@ -158,6 +162,7 @@ class Packer {
 
 Packing Pack(std::span<const Block> blocks) {
   if (blocks.empty()) return {};
+  if (CountConflicts(blocks) > kMaxConflicts) return PackBySweep(blocks);
   return Packer(blocks).Run();
 }
 

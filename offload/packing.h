@@ -1,8 +1,9 @@
 // Static packing: offsets for blocks with known lifetimes so that blocks alive at the same time
 // never overlap and the highest end is small. The general problem is NP-hard; several greedy orders
 // are tried and the best is improved by a seeded hill climb with a fixed amount of work, so equal
-// input gives equal output on every machine.
-// Thread safety: pure functions.
+// input gives equal output on every machine. Where many millions of pairs meet (hundreds of
+// layers), one sweep over time takes the place of the orders, see packing_sweep.h. Thread safety:
+// pure functions.
 #pragma once
 
 #include <cstdint>

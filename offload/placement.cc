@@ -253,18 +253,25 @@ class Placer {
     return Status::Ok();
   }
 
+  // Index of the last op of `function` that writes each root, or -1.
+  std::vector<int> LastWrites(const LoweredFunction& function) {
+    std::vector<int> written(roots().size(), -1);
+    for (int op = 0; op < static_cast<int>(function.ops.size()); ++op) {
+      for (const lower::Operand& operand : function.ops[static_cast<size_t>(op)].operands) {
+        if (operand.access == Access::kRead) continue;
+        written[static_cast<size_t>(operand.root.index)] = op;
+      }
+    }
+    return written;
+  }
+
   // Index of the last op of `function` that writes a gradient of the bucket.
-  Result<int> ReadyAt(const LoweredFunction& function, const GradientBucket& bucket) {
+  Result<int> ReadyAt(const LoweredFunction& function, const std::vector<int>& last_writes,
+                      const GradientBucket& bucket) {
     const auto& gradients = members_[{Storage::kGradient, ""}];
     int ready = -1;
     for (const std::string& name : bucket.parameters) {
-      const int gradient = gradients.at(name);
-      int written = -1;
-      for (int op = 0; op < static_cast<int>(function.ops.size()); ++op) {
-        for (const lower::Operand& operand : function.ops[static_cast<size_t>(op)].operands) {
-          if (operand.root.index == gradient && operand.access != Access::kRead) written = op;
-        }
-      }
+      const int written = last_writes[static_cast<size_t>(gradients.at(name))];
       if (written < 0) {
         return Internal(
             fmt::format("placement: @{} never writes the gradient of '{}'", function.name, name));
@@ -275,9 +282,10 @@ class Placer {
   }
 
   Status SortBuckets(const LoweredFunction& function) {
+    const std::vector<int> last_writes = LastWrites(function);
     std::vector<std::pair<int, GradientBucket>> keyed;
     for (GradientBucket& bucket : placed_.buckets) {
-      HYPER_ASSIGN_OR_RETURN(const int ready, ReadyAt(function, bucket));
+      HYPER_ASSIGN_OR_RETURN(const int ready, ReadyAt(function, last_writes, bucket));
       keyed.emplace_back(ready, std::move(bucket));
     }
     std::stable_sort(keyed.begin(), keyed.end(),
@@ -288,9 +296,10 @@ class Placer {
   }
 
   Status InsertMarkers(LoweredFunction& function) {
+    const std::vector<int> last_writes = LastWrites(function);
     std::map<int, std::vector<const GradientBucket*>> behind;  // op -> buckets complete after it
     for (const GradientBucket& bucket : placed_.buckets) {
-      HYPER_ASSIGN_OR_RETURN(const int ready, ReadyAt(function, bucket));
+      HYPER_ASSIGN_OR_RETURN(const int ready, ReadyAt(function, last_writes, bucket));
       behind[ready].push_back(&bucket);
     }
     std::vector<LoweredOp> ops;
