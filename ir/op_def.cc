@@ -31,6 +31,7 @@ const OpRegistry& CoreOps() {
     RegisterNormalizationOps(*r);
     RegisterLossOps(*r);
     RegisterIndexingOps(*r);
+    RegisterScatterOps(*r);
     RegisterRandomOps(*r);
     RegisterUpdateOps(*r);
     return r;

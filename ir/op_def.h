@@ -133,6 +133,7 @@ void RegisterPoolingOps(OpRegistry& registry);
 void RegisterNormalizationOps(OpRegistry& registry);
 void RegisterLossOps(OpRegistry& registry);
 void RegisterIndexingOps(OpRegistry& registry);
+void RegisterScatterOps(OpRegistry& registry);
 void RegisterRandomOps(OpRegistry& registry);
 void RegisterUpdateOps(OpRegistry& registry);
 

@@ -22,7 +22,7 @@ std::string FormOf(std::string_view op) {
     return "pool";
   }
   if (op == "gather" || op == "gather_elements" || op == "scatter_add" ||
-      op == "scatter_add_elements" || op == "reverse" || op == "pad") {
+      op == "scatter_add_elements" || op == "scatter_elements" || op == "reverse" || op == "pad") {
     return "index";
   }
   if (op == "cumsum" || op == "cumprod" || op == "top_k" || op == "arg_reduce") return "scan";

@@ -152,6 +152,40 @@ std::string ScatterElements(const ir::Node& node, const std::vector<lower::Opera
   return text + CloseUnits();
 }
 
+// As above, into a copy of x.
+std::string ScatterInto(const ir::Node& node, const std::vector<lower::Operand>& operands) {
+  const lower::View &update = operands[2].view, &y = operands[3].view;
+  const size_t axis = static_cast<size_t>(node.attributes.Int("axis"));
+  const std::string& reduction = node.attributes.String("reduction");
+  const Names i = NumberedNames("i", y.strides.size());
+  ir::Dims extents;
+  Names names;
+  std::string guard = "true";
+  for (size_t d = 0; d < i.size(); ++d) {
+    if (d == axis) continue;
+    extents.push_back(y.type.dims[d]);
+    names.push_back(i[d]);
+    if (update.type.dims[d] < y.type.dims[d]) {
+      guard += fmt::format(" && {} < {}", i[d], update.type.dims[d]);
+    }
+  }
+  Names at = i;
+  at[axis] = "j";
+  const std::string to = At(operands, 3, i);
+  const std::string value = At(operands, 2, at);
+  std::string text = OpenUnits(extents, names);
+  text += fmt::format("    for (i64 {0} = 0; {0} < {1}; ++{0}) {2} = {3};\n", i[axis],
+                      y.type.dims[axis], to, At(operands, 0, i));
+  text +=
+      fmt::format("    if ({}) for (i64 j = 0; j < {}; ++j) {{\n", guard, update.type.dims[axis]);
+  text += FixIndex(i[axis], At(operands, 1, at), y.type.dims[axis]);
+  text += fmt::format("      if ({0} >= 0 && {0} < {1}) {{ {2} }}\n    }}\n", i[axis],
+                      y.type.dims[axis],
+                      reduction == "none" ? fmt::format("{} = {};", to, value)
+                                          : ReduceStep(reduction, y.type.dtype, to, value));
+  return text + CloseUnits();
+}
+
 std::string Shuffle(const ir::Node& node, const std::vector<lower::Operand>& operands) {
   const lower::View &x = operands[0].view, &y = operands[1].view;
   const Names i = NumberedNames("i", y.strides.size());
@@ -194,6 +228,7 @@ Result<std::string> EmitIndexing(const lower::GeneratedKernel& kernel,
   if (op == "gather_elements") return head + Gather(node, operands, true);
   if (op == "scatter_add") return head + Scatter(node, operands);
   if (op == "scatter_add_elements") return head + ScatterElements(node, operands);
+  if (op == "scatter_elements") return head + ScatterInto(node, operands);
   return head + Shuffle(node, operands);
 }
 

@@ -41,6 +41,7 @@ const ImportTable& ImportTargets() {
     RegisterShapeImporters(*t);
     RegisterDataMovementImporters(*t);
     RegisterIndexingImporters(*t);
+    RegisterScatterImporters(*t);
     RegisterLossImporters(*t);
     RegisterControlFlowImporters(*t);
     RegisterSequenceImporters(*t);

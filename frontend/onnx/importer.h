@@ -70,6 +70,7 @@ void RegisterNormalizationImporters(ImportTable& table);
 void RegisterShapeImporters(ImportTable& table);
 void RegisterDataMovementImporters(ImportTable& table);
 void RegisterIndexingImporters(ImportTable& table);
+void RegisterScatterImporters(ImportTable& table);
 void RegisterLossImporters(ImportTable& table);
 void RegisterControlFlowImporters(ImportTable& table);
 void RegisterSequenceImporters(ImportTable& table);

@@ -3,27 +3,11 @@
 
 #include <algorithm>
 
-#include "base/strings.h"
 #include "frontend/onnx/importer.h"
+#include "frontend/onnx/indexing.h"
 
 namespace hyper::onnx_frontend {
 namespace {
-
-void RequireIndices(const NodeContext& c, int i) {
-  const DType dtype = c.Type(i).dtype;
-  if (dtype != DType::kI32 && dtype != DType::kI64) {
-    Fail(fmt::format("indices have type {}; int32 or int64 is expected", ir::DTypeName(dtype)));
-  }
-}
-
-// Known indices are checked here; others are data and are checked where the data is read.
-void CheckRange(const NodeContext& c, int i, int64_t extent) {
-  const ir::HostTensor* known = c.Known(i);
-  for (int64_t k = 0; known != nullptr && k < known->type().elements(); ++k) {
-    const int64_t v = known->ElementAsInt(k);
-    if (v < -extent || v >= extent) Fail(fmt::format("index {} into a dim of {}", v, extent));
-  }
-}
 
 void Gather(NodeContext& c) {
   RequireIndices(c, 1);
@@ -60,62 +44,17 @@ void GatherElements(NodeContext& c) {
 // Index tuples become numbers into the flattened leading dims.
 void GatherNd(NodeContext& c) {
   RequireIndices(c, 1);
-  const Dims data = c.Shape(0);
-  const Dims indices = c.Shape(1);
+  const Dims& data = c.Shape(0);
   const int64_t batch_dims = c.Int("batch_dims", 0);
-  if (indices.empty() || data.empty() || batch_dims < 0 ||
-      batch_dims >= static_cast<int64_t>(std::min(data.size(), indices.size()))) {
+  if (c.Shape(1).empty() || data.empty() || batch_dims < 0 ||
+      batch_dims >= static_cast<int64_t>(std::min(data.size(), c.Shape(1).size()))) {
     Fail("data and indices must have more dims than batch_dims");
   }
-  const size_t batch = static_cast<size_t>(batch_dims);
-  const int64_t k = indices.back();
-  if (k < 1 || batch + static_cast<size_t>(k) > data.size())
-    Fail("index tuples are longer than the data's rank");
-  int64_t batches = 1;
-  for (size_t i = 0; i < batch; ++i) {
-    if (data[i] != indices[i]) Fail("batch dims of data and indices differ");
-    batches *= data[i];
-  }
-  const size_t outer = batch + static_cast<size_t>(k);
-  const int64_t leading = ir::ElementCount(std::span(data).first(outer));
-  Dims rest(data.begin() + static_cast<long>(outer), data.end());
-  const ValueId wide = c.b().Cast(DType::kI64, c.In(1));
-  const Dims tuple_dims(indices.begin(), indices.end() - 1);
-  ValueId flat;
-  for (int64_t j = 0; j < k; ++j) {
-    Dims starts(indices.size(), 0);
-    Dims limits = indices;
-    starts.back() = j;
-    limits.back() = j + 1;
-    const ValueId column = c.Reshape(
-        c.Add1("slice", {wide},
-               {{"starts", starts}, {"limits", limits}, {"strides", Dims(indices.size(), 1)}}),
-        tuple_dims);
-    const int64_t extent = data[batch + static_cast<size_t>(j)];
-    std::vector<ValueId> operands = {column};
-    if (flat.valid()) operands.push_back(flat);
-    flat = c.MapValues(operands, [&](ExprBuilder& e, Args a) {
-      const int negative = e.Binary(ScalarOp::kLt, a[0], e.ConstantInt(DType::kI64, 0));
-      const int size = e.ConstantInt(DType::kI64, extent);
-      const int index = e.Select(negative, e.Binary(ScalarOp::kAdd, a[0], size), a[0]);
-      if (a.size() == 1) return index;
-      return e.Binary(ScalarOp::kAdd, e.Binary(ScalarOp::kMul, a[1], size), index);
-    });
-  }
-  if (batch > 0) {
-    const int64_t per_batch = leading / std::max<int64_t>(1, batches);
-    const int64_t tuples = ir::ElementCount(tuple_dims) / std::max<int64_t>(1, batches);
-    const ValueId number = c.Reshape(
-        c.Add1("iota", {},
-               {{"shape", Dims{batches, tuples}}, {"axis", int64_t{0}}, {"dtype", DType::kI64}}),
-        tuple_dims);
-    flat = c.MapValues({flat, number}, [&](ExprBuilder& e, Args a) {
-      return e.Binary(ScalarOp::kAdd, a[0],
-                      e.Binary(ScalarOp::kMul, a[1], e.ConstantInt(DType::kI64, per_batch)));
-    });
-  }
-  Dims rows = {leading};
-  rows.insert(rows.end(), rest.begin(), rest.end());
+  const auto batch = static_cast<size_t>(batch_dims);
+  const ValueId flat = FlatTuples(c, data, batch);
+  const size_t outer = batch + static_cast<size_t>(c.Shape(1).back());
+  Dims rows = {ir::ElementCount(std::span(data).first(outer))};
+  rows.insert(rows.end(), data.begin() + static_cast<long>(outer), data.end());
   c.Out(0, c.Add1("gather", {c.Reshape(c.In(0), rows), flat}, {{"axis", int64_t{0}}}));
 }
 

@@ -40,17 +40,107 @@ Window PoolWindow(NodeContext& c) {
   return w;
 }
 
+// Numbers of the largest elements in the whole input, from the tap numbers of their windows.
+// Spatial dims count row by row, or the first one fastest (`column_major`); N and C row by row
+// always.
+ValueId InputNumbers(NodeContext& c, const Window& w, ValueId taps, bool column_major) {
+  const Dims out = c.b().type(taps).dims;
+  const Dims& x = c.Shape(0);
+  const size_t spatial = w.kernel.size();
+  std::vector<ValueId> operands = {c.b().Cast(DType::kI64, taps)};
+  for (size_t d = 0; d < out.size(); ++d) {
+    operands.push_back(c.Add1(
+        "iota", {}, {{"shape", out}, {"axis", static_cast<int64_t>(d)}, {"dtype", DType::kI64}}));
+  }
+  return c.MapValues(operands, [&](ExprBuilder& e, Args a) {
+    const auto constant = [&](int64_t v) { return e.ConstantInt(DType::kI64, v); };
+    const auto times = [&](int v, int64_t by) { return e.Binary(ScalarOp::kMul, v, constant(by)); };
+    const auto plus = [&](int v, int u) { return e.Binary(ScalarOp::kAdd, v, u); };
+    const int64_t channel = ir::ElementCount(std::span(x).subspan(2));
+    int number = times(plus(times(a[1], x[1]), a[2]), channel);
+    int64_t taps_inside = ir::ElementCount(w.kernel);
+    int64_t row = channel;
+    int64_t column = 1;
+    for (size_t d = 0; d < spatial; ++d) {
+      taps_inside /= w.kernel[d];
+      row /= std::max<int64_t>(1, x[d + 2]);
+      const int tap =
+          e.Binary(ScalarOp::kMod, e.Binary(ScalarOp::kDiv, a[0], constant(taps_inside)),
+                   constant(w.kernel[d]));
+      const int at = plus(plus(times(a[d + 3], w.strides[d]), times(tap, w.dilations[d])),
+                          constant(-w.pads_low[d]));
+      number = plus(number, times(at, column_major ? column : row));
+      column *= x[d + 2];
+    }
+    return number;
+  });
+}
+
 void MaxPool(NodeContext& c) {
-  if (c.HasOutput(1)) Unsupported("the Indices output");
   Window w = PoolWindow(c);
   const Dims excess = CeilExcess(c, w);
   for (size_t i = 0; i < excess.size(); ++i) w.pads_high[i] += excess[i];
-  c.Out(0, c.Add("max_pool", {c.In(0)},
-                 {{"kernel", w.kernel},
-                  {"strides", w.strides},
-                  {"pads_low", w.pads_low},
-                  {"pads_high", w.pads_high},
-                  {"dilations", w.dilations}})[0]);
+  const std::vector<ValueId> pooled = c.Add("max_pool", {c.In(0)},
+                                            {{"kernel", w.kernel},
+                                             {"strides", w.strides},
+                                             {"pads_low", w.pads_low},
+                                             {"pads_high", w.pads_high},
+                                             {"dilations", w.dilations}});
+  c.Out(0, pooled[0]);
+  if (c.HasOutput(1)) c.Out(1, InputNumbers(c, w, pooled[1], c.Int("storage_order", 0) != 0));
+}
+
+// Zeros with each element where its number says, in a tensor of the shape that pooling came from; a
+// larger output shape adds zeros behind.
+void MaxUnpool(NodeContext& c) {
+  const Dims& x = c.Shape(0);
+  if (c.Shape(1) != x) {
+    Fail(fmt::format("the indices are {}, the input is {}", FormatDims(c.Shape(1)), FormatDims(x)));
+  }
+  if (c.Type(1).dtype != DType::kI64) Fail("the indices must be int64");
+  const Dims kernel = c.IntList("kernel_shape", {});
+  if (x.size() < 3 || kernel.size() + 2 != x.size()) {
+    Fail(fmt::format("kernel_shape {} does not fit the input {}", FormatDims(kernel),
+                     FormatDims(x)));
+  }
+  const Window w = ReadWindow(c, kernel);
+  Dims pooled = x;
+  for (size_t d = 0; d < kernel.size(); ++d) {
+    pooled[d + 2] = (x[d + 2] - 1) * w.strides[d] + kernel[d] - w.pads_low[d] - w.pads_high[d];
+  }
+  CheckDims(pooled);
+  Dims shape = pooled;
+  if (c.Has(2)) shape = c.Ints(2, "the output shape");
+  if (shape.size() != pooled.size()) {
+    Fail(fmt::format("the output shape {} must have {} dims", FormatDims(shape), pooled.size()));
+  }
+  Dims behind(shape.size());
+  for (size_t d = 0; d < shape.size(); ++d) {
+    behind[d] = shape[d] - pooled[d];
+    if (behind[d] < 0) {
+      Fail(
+          fmt::format("the output shape is {}; at least {} is expected, which kernel_shape, "
+                      "strides and pads give",
+                      FormatDims(shape), FormatDims(pooled)));
+    }
+  }
+  CheckDims(shape);
+  const int64_t count = ir::ElementCount(x);
+  const int64_t elements = ir::ElementCount(pooled);
+  const ValueId flat = c.Add1("scatter_elements",
+                              {c.b().Splat(c.Type(0).dtype, {elements}, 0),
+                               c.Reshape(c.In(1), {count}), c.Reshape(c.In(0), {count})},
+                              {{"axis", int64_t{0}}, {"reduction", std::string("none")}});
+  ValueId y = c.Reshape(flat, pooled);
+  if (shape != pooled) {
+    y = c.Add1("pad", {y},
+               {{"low", Dims(shape.size(), 0)},
+                {"high", behind},
+                {"interior", Dims(shape.size(), 0)},
+                {"value", 0.0},
+                {"mode", std::string("constant")}});
+  }
+  c.Out(0, y);
 }
 
 void AveragePool(NodeContext& c) {
@@ -140,7 +230,8 @@ void LpPool(NodeContext& c) {
 }  // namespace
 
 void RegisterPoolingImporters(ImportTable& t) {
-  t.Add({"MaxPool", 1, 22, MaxPool, "max_pool; the Indices output is refused"});
+  t.Add({"MaxPool", 1, 22, MaxPool, "max_pool; the Indices output by map"});
+  t.Add({"MaxUnpool", 9, 22, MaxUnpool, "scatter_elements into zeros, then pad", {2}});
   t.Add({"AveragePool", 7, 22, AveragePool, "avg_pool"});
   t.Add({"GlobalAveragePool", 1, 22, GlobalAveragePool, "reduce sum and map"});
   t.Add({"GlobalMaxPool", 1, 22, GlobalMaxPool, "reduce max"});

@@ -104,6 +104,33 @@ Status ScatterAddElements(const Call& call) {
   });
 }
 
+// Updates one after another, rounded each time.
+Status ScatterElements(const Call& call) {
+  const std::string& reduction = call.attributes.String("reduction");
+  return DispatchNumeric(call.out(0).dtype, [&](auto zero) {
+    using T = decltype(zero);
+    T* y = call.Out<T>(0);
+    std::copy_n(call.In<T>(0), call.in(0).elements(), y);
+    return ForEachElementIndex(call.inputs[1], call.in(0).dims, call.attributes.Int("axis"),
+                               [&](int64_t at, int64_t offset) {
+                                 const T u = call.In<T>(2)[at];
+                                 T& v = y[offset];
+                                 const bool nan = u != u || v != v;
+                                 if (reduction == "none") {
+                                   v = u;
+                                 } else if (reduction == "sum") {
+                                   v = static_cast<T>(v + u);
+                                 } else if (reduction == "prod") {
+                                   v = static_cast<T>(v * u);
+                                 } else if (nan) {
+                                   v = static_cast<T>(v + u);
+                                 } else {
+                                   v = reduction == "max" ? std::max(v, u) : std::min(v, u);
+                                 }
+                               });
+  });
+}
+
 // Best first; equal values in order of their index; a NaN counts as the largest value.
 Status TopK(const Call& call) {
   const AxisView v = ViewAround(call.in(0).dims, call.attributes.Int("axis"));
@@ -138,6 +165,7 @@ constexpr NamedKernel kKernels[] = {
     {"scatter_add", ScatterAdd},
     {"gather_elements", GatherElements, true},
     {"scatter_add_elements", ScatterAddElements},
+    {"scatter_elements", ScatterElements},
     {"top_k", TopK},
 };
 

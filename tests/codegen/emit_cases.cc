@@ -370,6 +370,13 @@ void Cases::Indexing() {
     Begin(fmt::format("scatter_add_elements axis {}", axis), 8);
     Out(Op1("scatter_add_elements", {Index(DType::kI64, idx, n), Arg(idx)},
             {{"axis", axis}, {"size", n}}));
+    for (const char* reduction : {"none", "sum", "prod", "max", "min"}) {
+      Begin(fmt::format("scatter_elements {} axis {}", reduction, axis));
+      Dims shorter = idx;
+      for (int64_t& extent : shorter) extent = std::max<int64_t>(1, extent - 1);
+      Out(Op1("scatter_elements", {Arg(x), Index(DType::kI64, shorter, n), Arg(shorter)},
+              {{"axis", axis}, {"reduction", std::string(reduction)}}));
+    }
   }
   Begin("random draws");
   const ValueId rng = Rng();

@@ -200,6 +200,49 @@ TEST(EmitHalf, ConversionsAreExactAndRoundToNearestEven) {
   }
 }
 
+// Indices are data: one outside its axis writes nowhere, neither in the guards around the result
+// nor in another place of it.
+TEST(EmitScatter, IndicesOutsideWriteNowhere) {
+  for (const char* reduction : {"none", "sum", "prod", "max", "min"}) {
+    SCOPED_TRACE(reduction);
+    ir::Function f("eval");
+    ir::Builder b(&f);
+    const auto argument = [&](DType dtype, ir::Dims dims, const char* name) {
+      return f.AddArgument({dtype, std::move(dims)}, ir::ArgumentKind::kInput, name);
+    };
+    const ir::ValueId x = argument(DType::kF32, {3, 2}, "x");
+    const ir::ValueId at = argument(DType::kI64, {4, 2}, "at");
+    const ir::ValueId u = argument(DType::kF32, {4, 2}, "u");
+    f.AddResult(b.Add1("scatter_elements", {x, at, u},
+                       {{"axis", int64_t{0}}, {"reduction", std::string(reduction)}}),
+                "y");
+    ir::Module module;
+    module.functions.push_back(f);
+    const lower::LoweredModule lowered = lower::Lower(module, {}).value();
+    KernelSet kernels;
+    ASSERT_TRUE(kernels.Add(lowered).ok());
+    const Status compiled = kernels.Compile();
+    ASSERT_TRUE(compiled.ok()) << compiled.ToString();
+    LoweredRunner runner(lowered, kernels);
+    const std::vector<float> values = {1, 2, 3, 4, 5, 6};
+    const auto input = [&](const char* name, const ir::HostTensor& value) {
+      ASSERT_TRUE(runner.Set(lower::Storage::kInput, name, value));
+    };
+    input("x", ir::HostTensor::FromVector(DType::kF32, {3, 2}, values));
+    input("at", ir::HostTensor::FromVector<int64_t>(
+                    DType::kI64, {4, 2},
+                    {3, -4, INT64_MAX, INT64_MIN, 1000, -1000, int64_t{1} << 40, 3}));
+    input("u", ir::HostTensor::FromVector<float>(DType::kF32, {4, 2}, {9, 9, 9, 9, 9, 9, 9, 9}));
+    runner.Poison();
+    const Status ran = runner.Run("eval", 2);
+    ASSERT_TRUE(ran.ok()) << ran.ToString();
+    const ir::HostTensor y = runner.Result_("eval", "y").value();
+    for (int64_t i = 0; i < 6; ++i) {
+      EXPECT_EQ(y.ElementAsDouble(i), values[static_cast<size_t>(i)]);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, EmitTest,
                          ::testing::Values(DType::kF32, DType::kF64, DType::kF16, DType::kBF16));
 

@@ -287,6 +287,18 @@ void AddLossAndIndexing(std::vector<GradientCase>& c) {
                  {Index(indices, size), {indices}},
                  {{"axis", axis}, {"size", size}}});
   };
+  auto scatter = [&](std::string name, Dims x, Dims indices, int64_t axis) {
+    const int64_t size = x[static_cast<size_t>(axis)];
+    for (const char* reduction : {"none", "sum", "prod", "max", "min"}) {
+      c.push_back({name + "_" + reduction,
+                   "scatter_elements",
+                   {{x}, Index(indices, size), {indices}},
+                   {{"axis", axis}, {"reduction", std::string(reduction)}}});
+    }
+  };
+  scatter("rows", {5, 3}, {1, 3}, 0);
+  scatter("shorter", {2, 4, 3}, {1, 1, 2}, 1);
+  scatter("nothing", {3, 2}, {0, 2}, 0);
   elements("more", {2, 3}, 5, 1);
   elements("outer", {3, 1, 2}, 2, 0);
   elements("none", {3, 2}, 0, 0);

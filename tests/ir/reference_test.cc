@@ -260,6 +260,15 @@ TEST(Reference, Indexing) {
   ExpectValues(EvalOp("scatter_add_elements(%a, %b) {axis = 1, size = 3}",
                       {I64({1, 3}, {2, 2, 0}), F32({1, 3}, {1, 2, 3})}),
                {1, 3}, {3, 0, 3});
+  const auto scattered = [&](const std::string& reduction) {
+    return EvalOp("scatter_elements(%a, %b, %c) {axis = 1, reduction = \"" + reduction + "\"}",
+                  {x, I64({1, 3}, {2, -1, 0}), F32({1, 3}, {9, 2, -2})});
+  };
+  ExpectValues(scattered("none"), {2, 3}, {-2, 2, 2, 4, 5, 6});
+  ExpectValues(scattered("sum"), {2, 3}, {-1, 2, 14, 4, 5, 6});
+  ExpectValues(scattered("prod"), {2, 3}, {-2, 2, 54, 4, 5, 6});
+  ExpectValues(scattered("max"), {2, 3}, {1, 2, 9, 4, 5, 6});
+  ExpectValues(scattered("min"), {2, 3}, {-2, 2, 2, 4, 5, 6});
   const auto top = EvalText("%v, %i = top_k(%a) {k = 2, axis = 0, largest = true}", {"v", "i"},
                             {F32({4}, {2, 7, 7, 1})});
   ExpectValues(top[0], {2}, {7, 7});

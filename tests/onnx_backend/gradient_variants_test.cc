@@ -222,6 +222,57 @@ std::vector<Variant> Variants() {
                     "[0,1,1,0], count_include_pad = {}> (x) }}",
                     include));
   }
+  const std::vector<std::string> reductions = {"none", "add", "mul", "max", "min"};
+  for (const std::string& reduction : reductions) {
+    const bool once = reduction == "none";  // repeated known indices are refused
+    add("scatter_elements_" + reduction, 18,
+        fmt::format("g (float[3,4] x, float[2,3] u) => (float[a,b] y) <int64[2,3] at = {{{}}}> {{ "
+                    "y = ScatterElements <axis = -1, reduction = \"{}\"> (x, at, u) }}",
+                    once ? "3,-3,0,1,2,-4" : "3,-1,0,1,1,1", reduction));
+    add("scatter_nd_" + reduction, 18,
+        fmt::format("g (float[3,2,2] x, float[3,2] u) => (float[a,b,c] y) <int64[3,2] at = {{{}}}> "
+                    "{{ y = ScatterND <reduction = \"{}\"> (x, at, u) }}",
+                    once ? "0,1,-1,0,1,1" : "0,1,-3,-1,2,0", reduction));
+    if (reduction == "max" || reduction == "min") continue;
+    add("scatter_elements_16_" + reduction, 16,
+        fmt::format(
+            "g (float[4,2] x, float[2,2] u) => (float[a,b] y) <int64[2,2] at = {{0,3,2,1}}> "
+            "{{ y = ScatterElements <reduction = \"{}\"> (x, at, u) }}",
+            reduction));
+    add("scatter_nd_16_" + reduction, 16,
+        fmt::format("g (float[4,2] x, float[2,2] u) => (float[a,b] y) <int64[2,1] at = {{3,1}}> {{ "
+                    "y = ScatterND <reduction = \"{}\"> (x, at, u) }}",
+                    reduction));
+  }
+  for (int opset : {11, 13}) {
+    add(fmt::format("scatter_elements_{}", opset), opset,
+        "g (float[3,3] x, float[1,2] u) => (float[a,b] y) <int64[1,2] at = {2,-3}> { y = "
+        "ScatterElements <axis = 1> (x, at, u) }");
+    add(fmt::format("scatter_nd_{}", opset), opset,
+        "g (float[4,3] x, float[2] u) => (float[a,b] y) <int64[2,2] at = {3,0,1,2}> { y = "
+        "ScatterND (x, at, u) }");
+  }
+  add("scatter_9", 9,
+      "g (float[3,3] x, float[2,3] u) => (float[a,b] y) <int64[2,3] at = {1,0,2,0,2,1}> { y = "
+      "Scatter (x, at, u) }");
+  for (const char* mode : {"linear", "circular"}) {
+    add(fmt::format("tensor_scatter_{}", mode), 24,
+        fmt::format("g (float[2,2,4,3] x, float[2,2,2,3] u) => (float[a,b,c,d] y) <int64[2] at = "
+                    "{{2,{}}}> {{ y = TensorScatter <mode = \"{}\"> (x, u, at) }}",
+                    std::string(mode) == "linear" ? 0 : 3, mode));
+  }
+  for (int time : {0, 1}) {
+    add(fmt::format("reverse_sequence_{}", time), 10,
+        fmt::format("g (float[4,4,2] x) => (float[a,b,c] y) <int64[4] n = {{1,4,2,3}}> {{ y = "
+                    "ReverseSequence <time_axis = {}, batch_axis = {}> (x, n) }}",
+                    time, 1 - time));
+  }
+  for (int opset : {9, 11, 22}) {
+    add(fmt::format("max_unpool_{}", opset), opset,
+        "g (float[1,2,2,2] x) => (float[a,b,c,d] y) <int64[1,2,2,2] at = "
+        "{0,3,12,15,17,22,28,27}, int64[4] size = {1,2,5,4}> { y = MaxUnpool <kernel_shape = "
+        "[2,2], strides = [2,2]> (x, at, size) }");
+  }
   add("dequantize_scale", 23,
       "g (float[3] s) => (float[a,b] y) <int8[2,3] x = {1,-2,3,4,5,-6}, int8[3] z = {1,0,-1}> { "
       "y = DequantizeLinear <axis = 1> (x, s, z) }");

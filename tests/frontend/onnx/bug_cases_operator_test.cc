@@ -2,7 +2,7 @@
 // with the number of the case (OP2, 3, 4, 7 and 8 are in spatial_test.cc):
 //   OS1 onnx#3564 · OS2 onnxruntime#19427 · OS3 onnx-mlir#1580 · OS4 onnxruntime#19434 ·
 //   OS5 onnx#7735 · OS6 onnxruntime#7260 · OP1 tvm#20183 · OP5 onnx#5766 · OP6 onnx#5466 ·
-//   OP10 onnx#7865
+//   OP9 onnx#4548 · OP10 onnx#7865
 #include <cmath>
 #include <numeric>
 
@@ -11,6 +11,7 @@
 namespace hyper::onnx_frontend {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -161,6 +162,29 @@ TEST(BugCasesOperator, OP6GroupNormScalesPerGroupThenPerChannel) {
   EXPECT_THAT(group.at(0).as<float>(), ElementsAre(-2, 2, -2, 2, -3, 3, -3, 3));
   const auto channel = run(21, "float[4] s = {2, 3, 4, 5}, float[4] b = {0, 0, 0, 0}");
   EXPECT_THAT(channel.at(0).as<float>(), ElementsAre(-2, 2, -3, 3, -4, 4, -5, 5));
+}
+
+TEST(BugCasesOperator, OP9RepeatedPlacesOfAScatter) {
+  const auto graph = [](const std::string& indices, const std::string& reduction) {
+    return GraphModel(
+        "g (float[3,2] x, int64[2,1] runtime) => (float loss) <float[2,2] u = {1, 2, 3, 4}" +
+            std::string(", int64[2,1] known = {0, 0}> { y = ScatterND <reduction = \"") +
+            reduction + "\"> (x, " + indices +
+            ", u) z = Mul(y, y) loss = ReduceSum <keepdims = 0> (z) }",
+        18);
+  };
+  // Undefined by ONNX, and known: refused with both updates.
+  EXPECT_THAT(RefuseImport(*MustLoad(graph("known", "none")), {}),
+              AllOf(HasSubstr("updates 0 and 1"), HasSubstr("reduction add")));
+  const std::map<std::string, ir::HostTensor> inputs = {
+      {"x", Floats({3, 2}, {10, 20, 30, 40, 50, 60})}, {"runtime", Int64s({2, 1}, {-1, 2})}};
+  // Not known: the last one stays.
+  const auto last = Differentiate(graph("runtime", "none"), inputs);
+  EXPECT_THAT(last.loss, ElementsAre(100 + 400 + 900 + 1600 + 9 + 16));
+  // add accumulates; the gradient of the updates is read from where they went.
+  const auto sum = Differentiate(graph("known", "add"), inputs);
+  EXPECT_THAT(sum.loss, ElementsAre(14 * 14 + 26 * 26 + 900 + 1600 + 2500 + 3600));
+  EXPECT_THAT(sum.gradients.at("u"), ElementsAre(28, 52, 28, 52));
 }
 
 TEST(BugCasesOperator, OP10SoftcapComesBeforeTheMask) {
