@@ -202,7 +202,7 @@ std::string NodeText(const std::string& name, int since) {
   for (const onnx::AttributeProto& a : rewritten->node.attribute()) {
     std::vector<double> values(a.ints().begin(), a.ints().end());
     if (a.type() == onnx::AttributeProto::INT) values.push_back(static_cast<double>(a.i()));
-    if (a.type() == onnx::AttributeProto::FLOAT) values.push_back(a.f());
+    if (a.type() == onnx::AttributeProto::FLOAT) values.push_back(static_cast<double>(a.f()));
     text += fmt::format(" {}={}", a.name(), fmt::join(values, ","));
   }
   return text;
@@ -210,7 +210,7 @@ std::string NodeText(const std::string& name, int since) {
 
 TEST(GradientVersions, OperandsAndAttributesChangePlaces) {
   EXPECT_EQ(NodeText("test_slice", 1), "Slice x starts=0,0 ends=3,10 axes=0,1");
-  EXPECT_EQ(NodeText("test_top_k", 1), "TopK x k=3 axis=1");
+  EXPECT_EQ(NodeText("test_top_k", 1), "TopK x axis=1 k=3");
   EXPECT_EQ(NodeText("test_clip_example", 6), "Clip x min=-1 max=1");
   EXPECT_EQ(NodeText("test_split_equal_parts_1d_opset18", 2), "Split input axis=0");
   // The default axis of Softmax became another one.
