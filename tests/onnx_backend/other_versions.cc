@@ -180,6 +180,10 @@ Status RewriteAttributes(const OpSchema& from, const OpSchema& to, onnx::GraphPr
       *node->add_attribute() = a;
       continue;
     }
+    // Without it updates of one place would overwrite each other, in an order that is not defined.
+    if (a.name() == "reduction" && a.s() != "none") {
+      return InvalidArgument("version " + std::to_string(to.SinceVersion()) + " has no reduction");
+    }
     for (size_t i = 0; i < to.inputs().size(); ++i) {
       if (AttributeFor(from, to.inputs()[i].GetName()) != a.name()) continue;
       HYPER_RETURN_IF_ERROR(SetOperand(to.inputs()[i], static_cast<int>(i), a, graph, node));
