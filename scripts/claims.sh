@@ -54,7 +54,8 @@ render() { # SCRIPT NAME OUTPUT
   grep -q '^FAIL ' "$3" && verdict='does not hold'
   [ "${verdict}" = holds ] && grep -q '^not-run ' "$3" && verdict='holds in part'
   grep -qE '^(pass|FAIL) ' "$3" || verdict='not run'
-  printf '\n**%s**\n\n' "${verdict}"
+  printf '\n**%s** (%s, %s cores)\n\n' "${verdict}" \
+    "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(nproc)"
   sed -nE 's/^(pass|FAIL|not-run|note) (.*)/- \1 \2/p' "$3"
   # Counts of one name add up; of measurements the worst is kept: the largest, or the smallest where
   # larger is better.
@@ -120,8 +121,7 @@ if [ -z "${fast}" ]; then
     printf '# Claims of %s\n\n' "${issue}"
     printf 'Written by scripts/claims.sh %s; do not edit. Rows marked "exact" and the verdicts are\n' \
       "${issue}"
-    printf 'the same on every machine; "measured" and "timing" rows are those of one run on\n%s, %s cores.\n\n' \
-      "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1)" "$(nproc)"
+    printf 'the same on every machine; "measured" and "timing" rows are those of one run on the named one.\n\n'
     for name in "${names[@]}"; do
       if [ -e "${work}/${name}.md" ]; then cat "${work}/${name}.md"
       else section "${document}" "${name}"; fi
