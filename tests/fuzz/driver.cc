@@ -127,6 +127,10 @@ std::vector<Input> ReadCorpus(const std::vector<std::string>& paths) {
   namespace fs = std::filesystem;
   std::vector<fs::path> files;
   for (const std::string& path : paths) {
+    if (!fs::exists(path)) {
+      std::fprintf(stderr, "fuzz driver: '%s' does not exist\n", path.c_str());
+      return {};
+    }
     if (!fs::is_directory(path)) {
       files.emplace_back(path);
       continue;
