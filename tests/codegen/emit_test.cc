@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <optional>
 
 #include "ir/builder.h"
 #include "ir/float16.h"
@@ -26,6 +27,22 @@ struct Random {
     return state;
   }
   double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
+};
+
+// One function, lowered and compiled. `runner` is there when `status` is ok.
+struct Compiled {
+  explicit Compiled(const ir::Function& f) {
+    ir::Module module;
+    module.functions.push_back(f);
+    lowered = lower::Lower(module, {}).value();
+    status = kernels.Add(lowered);
+    if (status.ok()) status = kernels.Compile();
+    if (status.ok()) runner.emplace(lowered, kernels);
+  }
+  lower::LoweredModule lowered;
+  KernelSet kernels;
+  Status status;
+  std::optional<LoweredRunner> runner;
 };
 
 template <typename T, typename F>
@@ -172,14 +189,9 @@ TEST(EmitHalf, ConversionsAreExactAndRoundToNearestEven) {
     f.AddResult(b.Cast(DType::kF32, x), "widened");
     f.AddResult(b.Cast(half, y), "rounded");
     f.AddResult(b.Cast(half, b.Cast(DType::kF32, y)), "rounded_single");
-    ir::Module module;
-    module.functions.push_back(f);
-    const lower::LoweredModule lowered = lower::Lower(module, {}).value();
-    KernelSet kernels;
-    ASSERT_TRUE(kernels.Add(lowered).ok());
-    const Status compiled = kernels.Compile();
-    ASSERT_TRUE(compiled.ok()) << compiled.ToString();
-    LoweredRunner runner(lowered, kernels);
+    Compiled compiled(f);
+    ASSERT_TRUE(compiled.status.ok()) << compiled.status.ToString();
+    LoweredRunner& runner = *compiled.runner;
     const std::vector<ir::HostTensor> arguments = {
         ir::HostTensor::FromVector(half, {1 << 16}, halves),
         ir::HostTensor::FromVector(DType::kF64, {n}, numbers)};
@@ -216,14 +228,9 @@ TEST(EmitScatter, IndicesOutsideWriteNowhere) {
     f.AddResult(b.Add1("scatter_elements", {x, at, u},
                        {{"axis", int64_t{0}}, {"reduction", std::string(reduction)}}),
                 "y");
-    ir::Module module;
-    module.functions.push_back(f);
-    const lower::LoweredModule lowered = lower::Lower(module, {}).value();
-    KernelSet kernels;
-    ASSERT_TRUE(kernels.Add(lowered).ok());
-    const Status compiled = kernels.Compile();
-    ASSERT_TRUE(compiled.ok()) << compiled.ToString();
-    LoweredRunner runner(lowered, kernels);
+    Compiled compiled(f);
+    ASSERT_TRUE(compiled.status.ok()) << compiled.status.ToString();
+    LoweredRunner& runner = *compiled.runner;
     const std::vector<float> values = {1, 2, 3, 4, 5, 6};
     const auto input = [&](const char* name, const ir::HostTensor& value) {
       ASSERT_TRUE(runner.Set(lower::Storage::kInput, name, value));

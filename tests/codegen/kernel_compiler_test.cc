@@ -1,6 +1,7 @@
 #include "codegen/kernel_compiler.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include <gmock/gmock.h>
@@ -13,6 +14,7 @@ namespace hyper::codegen {
 namespace {
 
 using hyper::testing::TestFolder;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
@@ -147,6 +149,35 @@ TEST(MarchTest, NativeRunsHere) {
   const auto again = ResolveMarch(info->march, "c++");
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(again->features, info->features);
+}
+
+// A compiler older than the processor gives it the name of an older one.
+TEST(MarchTest, NativeIsTheLevelWhereTheNameLacksWhatIsThere) {
+  TestFolder folder;
+  const std::string compiler = folder / "old-c++";
+  const auto write = [&](const std::string& name_macros) {
+    std::ofstream(compiler) << "#!/bin/sh\n"
+                               "case \"$*\" in\n"
+                               "*--help=target*) echo '  -march=  older' ;;\n"
+                               "*-march=older*) printf '" +
+                                   name_macros +
+                                   "' ;;\n"
+                                   "*-march=x86-64-v2*) printf '#define __SSE3__ 1\\n"
+                                   "#define __SSSE3__ 1\\n' ;;\n"
+                                   "*-march=x86-64\\ *) ;;\n"
+                                   "*) exit 1 ;;\nesac\n";
+    std::filesystem::permissions(compiler, std::filesystem::perms::owner_all);
+  };
+  write("#define __SSE3__ 1\\n");
+  const auto level = ResolveMarch("native", compiler);
+  ASSERT_TRUE(level.ok()) << level.status().ToString();
+  EXPECT_EQ(level->march, "x86-64-v2");
+  EXPECT_THAT(level->features, ElementsAre("pni", "ssse3"));
+  // With as many extensions the name stays.
+  write("#define __SSE3__ 1\\n#define __SSSE3__ 1\\n");
+  const auto name = ResolveMarch("native", compiler);
+  ASSERT_TRUE(name.ok()) << name.status().ToString();
+  EXPECT_EQ(name->march, "older");
 }
 
 TEST(MarchTest, NamesImplyFeatures) {

@@ -11,6 +11,8 @@
 namespace hyper::tools {
 namespace {
 
+constexpr int kStopSignals[] = {SIGTERM, SIGUSR1};
+
 std::atomic<bool> stop_requested = false;
 static_assert(std::atomic<bool>::is_always_lock_free);  // for a signal handler
 
@@ -20,12 +22,17 @@ extern "C" void* Receive(void* /*unused*/) {
   while (true) pause();
 }
 
-// A thread with every signal blocked but those in `stop`.
-int StartReceiver(const sigset_t& stop) {
+// A thread with every signal blocked but the stop signals, which this one blocks.
+int StartReceiver() {
+  sigset_t stop;
   sigset_t others;
   sigset_t before;
+  sigemptyset(&stop);
   sigfillset(&others);
-  for (const int signal : {SIGTERM, SIGUSR1}) sigdelset(&others, signal);
+  for (const int signal : kStopSignals) {
+    sigaddset(&stop, signal);
+    sigdelset(&others, signal);
+  }
   // It begins with the mask of its maker.
   pthread_sigmask(SIG_SETMASK, &others, &before);
   pthread_t thread{};
@@ -43,13 +50,8 @@ Result<const std::atomic<bool>*> CatchStopSignals() {
   action.sa_handler = OnStopSignal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigset_t stop;
-  sigemptyset(&stop);
-  for (const int signal : {SIGTERM, SIGUSR1}) {
-    sigaction(signal, &action, nullptr);
-    sigaddset(&stop, signal);
-  }
-  if (const int error = StartReceiver(stop); error != 0) {
+  for (const int signal : kStopSignals) sigaction(signal, &action, nullptr);
+  if (const int error = StartReceiver(); error != 0) {
     return ResourceExhausted(
         fmt::format("no thread for signals can be made: {}", std::strerror(error)));
   }
