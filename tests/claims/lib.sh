@@ -4,6 +4,8 @@
 #   measured-min NAME VALUE  the same, but the smallest is kept: where larger is better
 #   timing NAME VALUE      the same for times
 #   pass TEXT | FAIL TEXT  a verdict; TEXT holds no number that varies
+#   pass-timing TEXT | FAIL-timing TEXT  a verdict on times: counts where the machine is quiet, in runs by
+#                          hand, not in --fast
 #   note TEXT              anything else worth reading
 #   not-run TEXT           why (a part of) it was left out
 # Given by claims.sh: HYPER_SOURCE, HYPER_BUILD, HYPER_DEPS and WORK, an empty folder.
@@ -28,6 +30,12 @@ verdict() {
   local text="$1"
   shift
   if "$@"; then echo "pass ${text}"; else echo "FAIL ${text}"; fi
+}
+
+timing_verdict() {
+  local text="$1"
+  shift
+  if "$@"; then echo "pass-timing ${text}"; else echo "FAIL-timing ${text}"; fi
 }
 
 # A comparison of decimal numbers, as awk writes it: holds "1 < 2".
