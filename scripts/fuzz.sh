@@ -3,7 +3,7 @@
 #
 #   scripts/fuzz.sh [--seconds N] [TARGET...]     default: 600 seconds per target, all targets
 #
-# Targets: onnx strategy text_ir bundle checkpoint (tests/fuzz). Inputs that were found interesting stay in
+# Targets: onnx strategy text_ir bundle checkpoint data (tests/fuzz). Inputs that were found interesting stay in
 # build/fuzz/corpus/TARGET, findings in build/fuzz/findings. Fails when there is a finding.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,10 +17,10 @@ while [ $# -gt 0 ]; do
     *) targets+=("$1"); shift ;;
   esac
 done
-[ "${#targets[@]}" -gt 0 ] || targets=(onnx strategy text_ir bundle checkpoint)
+[ "${#targets[@]}" -gt 0 ] || targets=(onnx strategy text_ir bundle checkpoint data)
 for target in "${targets[@]}"; do
-  [[ " onnx strategy text_ir bundle checkpoint " == *" ${target} "* ]] ||
-    { echo "fuzz.sh: no target '${target}'; there are: onnx strategy text_ir bundle checkpoint" >&2; exit 2; }
+  [[ " onnx strategy text_ir bundle checkpoint data " == *" ${target} "* ]] ||
+    { echo "fuzz.sh: no target '${target}'; there are: onnx strategy text_ir bundle checkpoint data" >&2; exit 2; }
 done
 
 scripts/setup.sh --fuzz
@@ -38,10 +38,14 @@ for target in "${targets[@]}"; do
   if [ -d "${build}/seeds/${target}" ]; then cp "${build}/seeds/${target}"/* "${build}/corpus/${target}/"; fi
 done
 if [[ " ${targets[*]} " == *" onnx "* ]]; then
-  # Small real exports, the light models and one node test per operator family.
+  # Small real exports, the smallest light model and the smallest node test of each operator: an input
+  # that takes seconds, or one of many alike, takes the time from the others.
   cp tests/parity/zoo/{lstm_classifier,cnn3d,gru_lm}.*.onnx "${build}/corpus/onnx/"
-  cp "${deps}"/onnx-1.22.0/share/onnx-testdata/light/*.onnx "${build}/corpus/onnx/"
-  for folder in "${deps}"/onnx-1.22.0/share/onnx-testdata/node/*; do
+  data="${deps}/onnx-1.22.0/share/onnx-testdata"
+  cp "${data}/light/light_bvlc_alexnet.onnx" "${build}/corpus/onnx/"
+  find "${data}/node" -name model.onnx -size -20k -printf '%s %h\n' | sort -n | awk '
+    { name = $2; sub(/.*\/test_/, "", name); sub(/_.*/, "", name) }
+    !seen[name]++ { print $2 }' | while read -r folder; do
     cp "${folder}/model.onnx" "${build}/corpus/onnx/$(basename "${folder}").onnx"
   done
 fi

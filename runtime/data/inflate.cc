@@ -7,8 +7,12 @@
 #include <zlib.h>
 
 namespace hyper::runtime {
+namespace {
 
-Result<FileBytes> InflateFile(const std::string& path, int64_t limit) {
+// What lies beyond `limit` bytes is cut off, or refused.
+enum class Beyond { kCut, kRefused };
+
+Result<FileBytes> Inflate(const std::string& path, int64_t limit, Beyond beyond) {
   HYPER_ASSIGN_OR_RETURN(const FileBytes file, MapFile(path));
   z_stream stream{};
   // 16: gzip header and trailer (with its checksum) are required and verified.
@@ -41,13 +45,27 @@ Result<FileBytes> InflateFile(const std::string& path, int64_t limit) {
       status = DataLoss(fmt::format("'{}' is not intact gzip data: {}", path,
                                     stream.msg != nullptr ? stream.msg : "unknown format"));
     } else if (static_cast<int64_t>(text->size()) > limit) {
-      status = InvalidArgument(
-          fmt::format("'{}' inflates to more than {} bytes, the most accepted", path, limit));
+      if (beyond == Beyond::kCut) {
+        text->resize(static_cast<size_t>(limit));
+        break;
+      }
+      status = DataLoss(fmt::format(
+          "'{}' inflates to more than the {} bytes that its header announces", path, limit));
     }
   }
   inflateEnd(&stream);
   if (!status.ok()) return status;
   return FileBytes{text, std::as_bytes(std::span(text->data(), text->size()))};
+}
+
+}  // namespace
+
+Result<FileBytes> InflateFile(const std::string& path, int64_t limit) {
+  return Inflate(path, limit, Beyond::kRefused);
+}
+
+Result<FileBytes> InflateBegin(const std::string& path, int64_t most) {
+  return Inflate(path, most, Beyond::kCut);
 }
 
 }  // namespace hyper::runtime

@@ -17,8 +17,6 @@ namespace {
 
 using ir::DType;
 
-constexpr int64_t kInflateLimit = int64_t{64} << 30;
-
 // Element count of `dims`, empty on overflow or a negative extent.
 std::optional<int64_t> CheckedCount(const ir::Dims& dims) {
   int64_t count = 1;
@@ -113,10 +111,14 @@ Result<ir::Dims> NpyShape(std::string_view value, const std::string& path) {
   }
 }
 
-}  // namespace
+// Magic number, rank and extents of an IDX file.
+struct IdxHeader {
+  ir::TensorType type;
+  size_t bytes = 0;
+};
+constexpr int64_t kLargestIdxHeader = 4 + 4 * 255;
 
-Result<ir::HostTensor> ParseIdx(const FileBytes& file, const std::string& path) {
-  const std::span<const std::byte> bytes = file.bytes;
+Result<IdxHeader> ParseIdxHeader(std::span<const std::byte> bytes, const std::string& path) {
   const auto byte_at = [&](size_t i) { return std::to_integer<int>(bytes[i]); };
   if (bytes.size() < 4 || byte_at(0) != 0 || byte_at(1) != 0) {
     return InvalidArgument(
@@ -124,19 +126,41 @@ Result<ir::HostTensor> ParseIdx(const FileBytes& file, const std::string& path) 
                     "bytes, a type and a rank",
                     path));
   }
-  ir::TensorType type;
-  HYPER_ASSIGN_OR_RETURN(type.dtype, IdxType(byte_at(2), path));
+  IdxHeader header;
+  HYPER_ASSIGN_OR_RETURN(header.type.dtype, IdxType(byte_at(2), path));
   const size_t rank = static_cast<size_t>(byte_at(3));
-  const size_t offset = 4 + 4 * rank;
-  if (rank == 0 || bytes.size() < offset) {
+  header.bytes = 4 + 4 * rank;
+  if (rank == 0 || bytes.size() < header.bytes) {
     return DataLoss(
         fmt::format("'{}' announces {} dims but has {} bytes", path, rank, bytes.size()));
   }
   for (size_t d = 0; d < rank; ++d) {
     int64_t extent = 0;
     for (size_t i = 0; i < 4; ++i) extent = extent * 256 + byte_at(4 + 4 * d + i);
-    type.dims.push_back(extent);
+    header.type.dims.push_back(extent);
   }
+  if (!CheckedCount(header.type.dims)) {
+    return DataLoss(
+        fmt::format("'{}' announces {}, more than addressable", path, header.type.ToString()));
+  }
+  return header;
+}
+
+// The header says how much there is to inflate.
+Result<FileBytes> InflateIdx(const std::string& path) {
+  HYPER_ASSIGN_OR_RETURN(const FileBytes begin, InflateBegin(path, kLargestIdxHeader));
+  HYPER_ASSIGN_OR_RETURN(const IdxHeader header, ParseIdxHeader(begin.bytes, path));
+  return InflateFile(path, static_cast<int64_t>(header.bytes) +
+                               *CheckedCount(header.type.dims) * ir::DTypeBytes(header.type.dtype));
+}
+
+}  // namespace
+
+Result<ir::HostTensor> ParseIdx(const FileBytes& file, const std::string& path) {
+  const std::span<const std::byte> bytes = file.bytes;
+  HYPER_ASSIGN_OR_RETURN(const IdxHeader header, ParseIdxHeader(bytes, path));
+  const ir::TensorType& type = header.type;
+  const size_t offset = header.bytes;
   HYPER_RETURN_IF_ERROR(CheckSize(path, type, static_cast<int64_t>(offset), bytes.size()));
   const std::span<const std::byte> data = bytes.subspan(offset);
   const size_t width = static_cast<size_t>(ir::DTypeBytes(type.dtype));
@@ -220,7 +244,7 @@ Result<ir::HostTensor> ReadIdxFile(const std::string& path) {
   const std::string name =
       plain || ::access((path + ".gz").c_str(), F_OK) != 0 ? path : path + ".gz";
   HYPER_ASSIGN_OR_RETURN(const FileBytes file,
-                         name.ends_with(".gz") ? InflateFile(name, kInflateLimit) : MapFile(name));
+                         name.ends_with(".gz") ? InflateIdx(name) : MapFile(name));
   return ParseIdx(file, name);
 }
 

@@ -1,7 +1,6 @@
-// A model file: loading, the report of hyperc inspect, import, and everything that hyperc compile
-// does before it calls the host compiler.
-#include <fstream>
-
+// A model file, or a folder (target.h) of "model.onnx" and its external data: loading, the report
+// of hyperc inspect, import, and everything that hyperc compile does before it calls the host
+// compiler.
 #include "base/diagnostics.h"
 #include "frontend/onnx/inspect.h"
 #include "frontend/onnx/load.h"
@@ -40,9 +39,12 @@ std::string StrategyFor(const hyper::onnx_frontend::LoadedModel& model, bool tra
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace hyper;
-  const std::string path = fuzz::FreshFolder() + "/model.onnx";
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  const std::string folder = fuzz::FreshFolder();
+  const std::string path = folder + "/model.onnx";
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  auto files = fuzz::Unpack(text);
+  if (files.empty()) files["model.onnx"] = text;
+  fuzz::WriteFiles(folder, files);
   Diagnostics diagnostics;
   const auto model = onnx_frontend::LoadModel(path, {}, &diagnostics);
   if (!model.ok()) {

@@ -1,9 +1,12 @@
-// Writes the seeds that the project's own writers make: fuzz_seeds FOLDER fills FOLDER/bundle,
-// FOLDER/checkpoint, FOLDER/text_ir and FOLDER/strategy.
+// Writes the seeds that the project's own writers make, and small broken files of each foreign
+// format: fuzz_seeds FOLDER fills FOLDER/TARGET.
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+
+#include <onnx/defs/parser.h>
+#include <zlib.h>
 
 #include "base/file.h"
 #include "codegen/bundle.h"
@@ -33,8 +36,117 @@ void Write(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary) << content;
 }
 
+// A model from ONNX text, its IR version and opset before it.
+onnx::ModelProto Model(const std::string& graph) {
+  onnx::ModelProto model;
+  const auto status = onnx::OnnxParser::Parse(
+      model, ("<ir_version: 8, opset_import: [\"\" : 17]>\n" + graph).c_str());
+  if (!status.IsOK()) std::cerr << status.ErrorMessage() << "\n";
+  return model;
+}
+
+// `model` with its first initializer in w.bin: 12 bytes from `location` and `offset`.
+std::string WithExternalData(onnx::ModelProto model, const std::string& location,
+                             const std::string& offset, const std::string& content) {
+  onnx::TensorProto* tensor = model.mutable_graph()->mutable_initializer(0);
+  tensor->clear_float_data();
+  tensor->clear_raw_data();
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  for (const auto& [key, value] : std::map<std::string, std::string>{
+           {"location", location}, {"offset", offset}, {"length", "12"}}) {
+    auto* entry = tensor->add_external_data();
+    entry->set_key(key);
+    entry->set_value(value);
+  }
+  return hyper::fuzz::Pack({{"model.onnx", model.SerializeAsString()}, {"w.bin", content}});
+}
+
+void WriteModels(const std::string& out) {
+  const onnx::ModelProto good = Model(
+      "g (float[n, 3] x) => (float y) <float[3, 1] w = {1, 2, 3}> { m = MatMul(x, w) y = "
+      "ReduceMean <keepdims = 0> (m) }");
+  Write(out + "/external", WithExternalData(good, "w.bin", "4", std::string(16, '\x3f')));
+  Write(out + "/external_short", WithExternalData(good, "w.bin", "8", std::string(16, '\x3f')));
+  Write(out + "/external_outside", WithExternalData(good, "../w.bin", "0", "0123456789ab"));
+  Write(out + "/external_negative", WithExternalData(good, "w.bin", "-4", "0123456789ab"));
+  for (const int64_t extent : {int64_t{-3}, int64_t{0}, int64_t{1} << 40}) {
+    onnx::ModelProto bad = good;
+    bad.mutable_graph()->mutable_initializer(0)->set_dims(0, extent);
+    Write(out + "/extent_" + std::to_string(extent), bad.SerializeAsString());
+  }
+  const std::pair<const char*, const char*> broken[] = {
+      {"cycle", "g (float[2] x) => (float[2] y) { y = Add(x, y) }"},
+      {"no_producer", "g (float[2] x) => (float[2] y) { y = Add(x, ghost) }"},
+      {"two_producers", "g (float[2] x) => (float[2] y) { y = Relu(x) y = Exp(x) }"},
+      {"unknown_operator", "g (float[2] x) => (float[2] y) { y = Relo(x) }"},
+      {"strides_of_zero",
+       "g (float[1, 1, 4, 4] x) => (float[a, b, c, d] y) { y = MaxPool <kernel_shape = [2, 2], "
+       "strides = [0, 1]> (x) }"},
+      {"pads_of_2_to_62",
+       "g (float[1, 1, 4, 4] x) => (float[a, b, c, d] y) { y = MaxPool <kernel_shape = [2, 2], "
+       "pads = [4611686018427387904, 0, 0, 0]> (x) }"},
+      {"constant_of_2_to_80",
+       "g (float[2] x) => (float[a, b] y) <int64[2] s = {1099511627776, 1099511627776}> { y = "
+       "ConstantOfShape(s) }"},
+      {"endless_range",
+       "g (float[2] x) => (int64[a] y) <int64 n = {9223372036854775807}, int64 z = {0}, int64 d = "
+       "{1}> { y = Range(z, n, d) }"},
+      {"endless_loop",
+       "g (float[2] x) => (float[2] y) <int64 n = {9223372036854775807}, bool c = {1}> { y = Loop "
+       "(n, c, x) <body = b (int64 i, bool k, float[2] v) => (bool l, float[2] w) { l = "
+       "Identity(k) w = Neg(v) }> }"},
+  };
+  for (const auto& [name, graph] : broken) {
+    Write(out + "/" + name, Model(graph).SerializeAsString());
+  }
+}
+
+std::string Gzip(const std::string& text) {
+  std::string packed(text.size() + 1024, '\0');
+  z_stream stream{};
+  deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY);
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
+  stream.avail_in = static_cast<uInt>(text.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  deflate(&stream, Z_FINISH);
+  packed.resize(stream.total_out);
+  deflateEnd(&stream);
+  return packed;
+}
+
+void WriteData(const std::string& out) {
+  const std::string idx = std::string("\0\0\x08\x02\0\0\0\x02\0\0\0\x03", 12) + "abcdef";
+  Write(out + "/bytes.idx", idx);
+  Write(out + "/floats.idx", std::string("\0\0\x0d\x01\0\0\0\x02", 8) + std::string(8, '\x3f'));
+  Write(out + "/cut.idx", idx.substr(0, 9));
+  Write(out + "/more_than_addressable.idx",
+        std::string("\0\0\x0e\x04", 4) + std::string(16, '\xff'));
+  Write(out + "/bytes.idx.gz", Gzip(idx));
+  Write(out + "/longer_than_announced.idx.gz", Gzip(idx + std::string(1 << 20, '\0')));
+  Write(out + "/cut.idx.gz", Gzip(idx).substr(0, 16));
+  const auto npy = [](const std::string& version, const std::string& dictionary, size_t bytes) {
+    std::string header = dictionary;
+    header.resize(118, ' ');
+    return "\x93NUMPY" + version + std::string("\x76\0", 2) + header + std::string(bytes, '\1');
+  };
+  const std::string one("\1\0", 2);
+  const std::string floats = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
+  Write(out + "/floats.npy", npy(one, floats, 24));
+  Write(out + "/cut.npy", npy(one, floats, 20));
+  Write(out + "/version_9.npy", npy("\x09\x01", floats, 24));
+  Write(out + "/scalar.npy",
+        npy(one, "{'descr': '<i8', 'fortran_order': False, 'shape': (), }", 8));
+  Write(out + "/fortran.npy",
+        npy(one, "{'descr': '|u1', 'fortran_order': True, 'shape': (1,)}", 1));
+  Write(out + "/more_than_addressable.npy",
+        npy(one, "{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 4)}", 8));
+}
+
 hyper::Status Main(const std::string& out) {
   using namespace hyper;
+  WriteModels(out + "/onnx");
+  WriteData(out + "/data");
   const std::string folder = fuzz::FreshFolder();
   HYPER_RETURN_IF_ERROR(
       codegen::WriteBundle(RealFileSystem(), folder + "/b", hyper::testing::ToyBundle()));

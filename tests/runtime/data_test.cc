@@ -96,6 +96,12 @@ TEST(Idx, DamageIsNamed) {
   std::string flipped = packed;
   flipped[flipped.size() - 6] ^= 1;  // the checksum
   fails("flipped.gz", flipped, StatusCode::kDataLoss, "gzip");
+  // The header bounds what is inflated, whatever follows.
+  fails("more.gz", Gzip(good + std::string(3 << 20, '\0')), StatusCode::kDataLoss,
+        "more than the 18 bytes that its header announces");
+  fails("less.gz", Gzip(good.substr(0, good.size() - 2)), StatusCode::kDataLoss, "holds 4 bytes");
+  fails("huge.gz", Gzip(IdxBytes(8, {0x7fffffff, 0x7fffffff, 0x7fffffff}, "a")),
+        StatusCode::kDataLoss, "more than addressable");
   const auto missing = ReadIdxFile(folder.File("missing"));
   EXPECT_EQ(missing.status().code(), StatusCode::kNotFound);
   EXPECT_THAT(missing.status().message(), HasSubstr(folder.File("missing")));

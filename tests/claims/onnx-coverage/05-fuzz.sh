@@ -6,4 +6,4 @@
 . "${HYPER_SOURCE}/tests/claims/lib.sh"
 
 ctests 'every reader answers the corpus and mutations of it by a fixed seed' "${HYPER_BUILD}" \
-  -R '^fuzz_(seeds|onnx|strategy|text_ir|bundle|checkpoint)$'
+  -R '^fuzz_(seeds|onnx|strategy|text_ir|bundle|checkpoint|data)$'

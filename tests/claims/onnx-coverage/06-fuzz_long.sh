@@ -7,7 +7,7 @@
 
 # HYPER_FUZZ_SECONDS: another time per target.
 seconds="${HYPER_FUZZ_SECONDS:-600}"
-for target in onnx strategy text_ir bundle checkpoint; do
+for target in onnx strategy text_ir bundle checkpoint data; do
   code=0
   "${HYPER_SOURCE}/scripts/fuzz.sh" --seconds "${seconds}" "${target}" >"${WORK}/${target}.txt" || code=$?
   # Without its line there was no run: the verdict below says so.
