@@ -70,9 +70,13 @@ def step_flops(args, folder):
 
 
 def matmul_peak(threads):
-    """Best rate of a large square product in this process's PyTorch, operations per second."""
+    """Best rate of a large square product, operations per second: the faster of PyTorch's own BLAS,
+    which is slow on some processors, and of oneDNN called through PyTorch."""
     code = ("import time, torch; torch.set_num_threads(%d); a = torch.randn(2048, 2048); best = 1e9\n"
-            "for _ in range(20):\n t = time.perf_counter(); a @ a; best = min(best, time.perf_counter() - t)\n"
+            "b = a.to_mkldnn()\n"
+            "for product in (lambda: a @ a, lambda: torch.nn.functional.linear(b, b)):\n"
+            " for _ in range(20):\n"
+            "  t = time.perf_counter(); product(); best = min(best, time.perf_counter() - t)\n"
             "print(2 * 2048**3 / best)" % threads)
     return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True,
                                 text=True, env=dict(os.environ, OMP_NUM_THREADS=str(threads))).stdout)
