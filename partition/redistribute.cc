@@ -34,7 +34,7 @@ double StepSeconds(StepKind kind, int64_t group, int64_t slice_bytes, const Link
     case StepKind::kAllReduce: sent = 2 * (p - 1) / p * v; break;
     default: break;
   }
-  return link.latency_seconds * std::ceil(std::log2(p)) + sent / link.bytes_per_second;
+  return link.latency_seconds * (1 + std::ceil(std::log2(p))) + sent / link.bytes_per_second;
 }
 
 namespace {

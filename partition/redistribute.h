@@ -46,7 +46,8 @@ struct LinkCost {
 };
 
 // Predicted time of a step by ring algorithms (architecture's conventions: all-reduce sends
-// 2(P-1)/P of the slice per rank, all-gather P-1 slices, reduce-scatter and all-to-all (P-1)/P).
+// 2(P-1)/P of the slice per rank, all-gather P-1 slices, reduce-scatter and all-to-all (P-1)/P) and
+// 1 + log2 P latencies: one to begin, so that one collective is cheaper than two.
 double StepSeconds(StepKind kind, int64_t group, int64_t slice_bytes, const LinkCost& link);
 
 // `element_bytes` > 0; both layouts have passed CheckLayout for `extents`. Axes that are partial in
