@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fuzzes the readers of files with libFuzzer, AddressSanitizer and UBSan (Clang).
 #
-#   scripts/fuzz.sh [--seconds N] [TARGET...]     default: 600 seconds per target, all targets
+#   scripts/fuzz.sh [--seconds N] [--jobs N] [TARGET...]     default: 600 seconds per target, all targets,
+#                                                           as many at once as there are cores
 #
 # Targets: onnx strategy text_ir bundle checkpoint data (tests/fuzz). Inputs that were found interesting stay in
 # build/fuzz/corpus/TARGET, findings in build/fuzz/findings. Fails when there is a finding.
@@ -9,11 +10,13 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 seconds=600
+jobs="$(nproc)"
 targets=()
 while [ $# -gt 0 ]; do
   case "$1" in
     --seconds) seconds="${2:?--seconds needs a number}"; shift 2 ;;
-    -*) sed -n '2,7s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    --jobs) jobs="${2:?--jobs needs a number}"; shift 2 ;;
+    -*) sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
     *) targets+=("$1"); shift ;;
   esac
 done
@@ -56,12 +59,11 @@ fi
 
 # Dependencies (ONNX, Protocol Buffers, yaml-cpp, JSON's headers apart) are not instrumented.
 export ASAN_OPTIONS="detect_leaks=0:allocator_may_return_null=0"
-failed=0
-for target in "${targets[@]}"; do
-  log="${build}/${target}.log"
-  code=0
+# One target; its line says what came of it.
+fuzz() {
+  local target="$1" code=0 log="${build}/$1.log" runs coverage verdict='no finding'
   # Not every target has committed inputs: the seeds above do for some.
-  committed=()
+  local committed=()
   if [ -d "tests/fuzz/corpus/${target}" ]; then committed=("tests/fuzz/corpus/${target}"); fi
   "${bin}/fuzz_${target}" -max_total_time="${seconds}" -timeout=30 -rss_limit_mb=3000 \
     -malloc_limit_mb=512 -max_len=300000 -print_final_stats=1 \
@@ -69,12 +71,21 @@ for target in "${targets[@]}"; do
     "${build}/corpus/${target}" "${committed[@]}" >"${log}" 2>&1 || code=$?
   runs="$(sed -n 's/^stat::number_of_executed_units: *//p' "${log}")"
   coverage="$(sed -n 's/.* cov: \([0-9]*\).*/\1/p' "${log}" | tail -1)"
-  verdict='no finding'
-  if [ "${code}" != 0 ]; then
-    verdict="FINDING, see ${log}"
-    failed=1
+  if [ "${code}" != 0 ]; then verdict="FINDING, see ${log}"; fi
+  printf '%-11s %5s s  %9s inputs  %6s edges  %s\n' "${target}" "${seconds}" "${runs:-?}" \
+    "${coverage:-?}" "${verdict}"
+  return "${code}"
+}
+
+failed=0
+running=0
+for target in "${targets[@]}"; do
+  if [ "${running}" -ge "${jobs}" ]; then
+    wait -n || failed=1
+    running=$((running - 1))
   fi
-  printf '%-11s %5s s  %9s inputs  %6s edges  %s\n' "${target}" "${seconds}" "${runs:-?}" "${coverage:-?}" \
-    "${verdict}"
+  fuzz "${target}" &
+  running=$((running + 1))
 done
+for ((; running > 0; --running)); do wait -n || failed=1; done
 exit "${failed}"
