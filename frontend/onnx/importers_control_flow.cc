@@ -50,6 +50,19 @@ void CheckSteps(const onnx::GraphProto& body, int64_t steps) {
   }
 }
 
+// The condition that a loop's body returns is the one it got: nothing in it ends the loop.
+bool PassesConditionOn(const onnx::GraphProto& body) {
+  std::string name = body.output(0).name();
+  for (int n = body.node_size() - 1; n >= 0; --n) {
+    const onnx::NodeProto& node = body.node(n);
+    if (node.op_type() == "Identity" && node.domain().empty() && node.input_size() == 1 &&
+        node.output_size() == 1 && node.output(0) == name) {
+      name = node.input(0);
+    }
+  }
+  return name == body.input(1).name();
+}
+
 void If(NodeContext& c) {
   const bool taken =
       KnownCondition(c.AnyOperand(0), fmt::format("the condition ('{}')", c.node().input(0)));
@@ -120,11 +133,13 @@ void Loop(NodeContext& c) {
     trips = c.Ints(0, "the trip count")[0];
   }
   bool more = !c.Has(1) || KnownCondition(c.AnyOperand(1), "the first condition");
-  if (!trips.has_value() && !c.Has(1)) {
-    Fail("neither a trip count nor a condition is given: the loop does not end");
+  const bool to_the_end = !c.Has(1) || (more && PassesConditionOn(body));
+  if (!trips.has_value() && to_the_end) {
+    Fail(c.Has(1) ? "the body passes on the condition it gets, which is true: the loop does not end"
+                  : "neither a trip count nor a condition is given: the loop does not end");
   }
-  // A known trip count is an upper bound: a condition may end the loop before it.
-  if (trips.has_value() && !c.Has(1)) CheckSteps(body, *trips);
+  // Else a known trip count is an upper bound only: the condition may end the loop before it.
+  if (trips.has_value() && to_the_end) CheckSteps(body, *trips);
   std::vector<Tensor> values;
   for (int i = 0; i < carried; ++i) values.push_back(c.AnyOperand(i + 2));
   std::vector<std::vector<Tensor>> collected(static_cast<size_t>(scans));

@@ -159,6 +159,16 @@ TEST(ControlFlow, ExplosionsAreRefused) {
     h = Loop (n, "", x) <body = b (int64 i, bool c, float[1] u) => (bool d, float[1] v) {
       d = Identity(c) v = Add(u, u) }> })"));
   EXPECT_THAT(RefuseImport(*wide, {}), HasSubstr("unrolling 9000000000000000000 steps"));
+  // A condition that is handed on ends nothing: no step is made to find that out.
+  const auto handed_on = MustLoad(GraphModel(R"(g (float[1] x) => (float[1] h)
+      <int64 n = {9000000000000000000}, bool go = {1}> {
+    h = Loop (n, go, x) <body = b (int64 i, bool c, float[1] u) => (bool d, float[1] v) {
+      e = Identity(c) d = Identity(e) v = Add(u, u) }> })"));
+  EXPECT_THAT(RefuseImport(*handed_on, {}), HasSubstr("unrolling 9000000000000000000 steps"));
+  const auto endless = MustLoad(GraphModel(R"(g (float[1] x) => (float[1] h) <bool go = {1}> {
+    h = Loop ("", go, x) <body = b (int64 i, bool c, float[1] u) => (bool c, float[1] v) {
+      v = Add(u, u) }> })"));
+  EXPECT_THAT(RefuseImport(*endless, {}), HasSubstr("passes on the condition it gets"));
   const auto nested = MustLoad(GraphModel(R"(g (float[1] x) => (float[1] h)
       <int64 n = {2000}, int64 m = {200000}> {
     h = Loop (n, "", x) <body = b (int64 i, bool c, float[1] u) => (bool d, float[1] v) {
