@@ -66,6 +66,12 @@ struct NotShardable {
 };
 using ShardingRule = std::variant<std::monostate, ShardingFunction, NotShardable>;
 
+// Attributes of the op on the slices of one rank, from those on the whole tensors: extents in them
+// are those of the slices.
+using LocalizeFunction =
+    std::function<Attributes(const Attributes&, std::span<const TensorType> local_in,
+                             std::span<const TensorType> local_out)>;
+
 struct OpCost {
   double flops = 0;
   double bytes = 0;  // operands read + results written once
@@ -96,6 +102,7 @@ struct OpDef {
   InferFunction infer;
   GradientRule gradient;
   ShardingRule sharding;
+  LocalizeFunction localize;  // empty: the attributes hold no extents
   CostFunction cost;
   std::optional<SavedForBackward> saved;
   std::optional<std::vector<InPlaceRule>> in_place;

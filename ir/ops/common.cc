@@ -181,6 +181,14 @@ ShardingFactors PassThrough(Types in, Types out, const Dims& replicated_axes) {
   return f;
 }
 
+LocalizeFunction LocalShape(std::string name) {
+  return [name = std::move(name)](const Attributes& a, Types, Types out) {
+    Attributes local = a;
+    local.Set(name, out[0].dims);
+    return local;
+  };
+}
+
 ValueId BroadcastOver(Builder& b, ValueId v, const Dims& shape, const Dims& axes) {
   Dims kept;
   for (int64_t d = 0; d < static_cast<int64_t>(shape.size()); ++d) {

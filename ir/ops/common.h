@@ -59,6 +59,9 @@ class Letters {
 // Every operand and result has the dims of output 0, all pass-through except the replicated `axes`.
 ShardingFactors PassThrough(Types in, Types out, const Dims& replicated_axes);
 
+// The attribute `name` holds the dims of output 0.
+LocalizeFunction LocalShape(std::string name);
+
 // Broadcasts `v`, whose dims are those of `shape` without `axes`, back over `axes`.
 ValueId BroadcastOver(Builder& b, ValueId v, const Dims& shape, const Dims& axes);
 // x * constant as a map; no node for 1.

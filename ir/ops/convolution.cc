@@ -1,5 +1,6 @@
 // Convolution and its two adjoints. x is N C spatial, w is O I/groups spatial. The three are
 // bilinear and closed under differentiation: each gradient is one of the other two.
+#include <algorithm>
 #include <array>
 
 #include "ir/node_check.h"
@@ -165,6 +166,18 @@ ShardingRule ConvSharding(Operand first, Operand second, Operand result) {
   });
 }
 
+// Where channels of several groups are cut, every channel is a group: a rank has as many groups as
+// output channels.
+LocalizeFunction LocalConv(Operand first, Operand second, std::string_view shape) {
+  return [=, name = std::string(shape)](const Attributes& a, Types in, Types out) {
+    const TensorType& w = first == Operand::kW ? in[0] : second == Operand::kW ? in[1] : out[0];
+    Attributes local = a;
+    local.Set("groups", std::min(a.Int("groups"), std::max(w.dims[0], int64_t{1})));
+    if (!name.empty()) local.Set(name, out[0].dims);
+    return local;
+  };
+}
+
 // Two operations per tap, output element and input channel of its group: the same for all three.
 CostFunction ConvCost(Operand first, Operand second) {
   return [=](Types in, Types out, const Attributes&) {
@@ -197,6 +210,7 @@ OpDef ConvOp(std::string_view name, Operand first, Operand second, Operand resul
                             {{shape, AttributeKind::kDims, "dims of the result", std::nullopt}});
   }
   def.sharding = ConvSharding(first, second, result);
+  def.localize = LocalConv(first, second, shape);
   def.cost = ConvCost(first, second);
   def.saved = SavedForBackward{{0, 1}, {}};
   def.in_place = std::vector<InPlaceRule>{};

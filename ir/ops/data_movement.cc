@@ -214,6 +214,17 @@ ShardingFactors SliceSharding(Types in, Types out, const Attributes& a) {
   return f;
 }
 
+// A dim that is cut is taken whole: its slice ends where the rank's extent does.
+Attributes LocalSlice(const Attributes& a, Types in, Types out) {
+  Dims limits = a.GetDims("limits");
+  for (size_t d = 0; d < limits.size(); ++d) {
+    if (limits[d] > in[0].dims[d]) limits[d] = out[0].dims[d];
+  }
+  Attributes local = a;
+  local.Set("limits", limits);
+  return local;
+}
+
 InferResult InferReverse(Types in, const Attributes& a) {
   HYPER_RETURN_IF_ERROR(ExpectAxes("axes", a.GetDims("axes"), in[0].rank()));
   return std::vector<TensorType>{in[0]};
@@ -304,6 +315,7 @@ void RegisterViews(OpRegistry& registry) {
   broadcast.infer = InferBroadcast;
   broadcast.gradient = GradientFunction(BroadcastGradient);
   broadcast.sharding = ShardingFunction(BroadcastSharding);
+  broadcast.localize = LocalShape("shape");
   registry.Add(std::move(broadcast));
 
   OpDef reshape = Movement("reshape", "the same row-major elements under another shape");
@@ -314,6 +326,7 @@ void RegisterViews(OpRegistry& registry) {
     return Status::Ok();
   });
   reshape.sharding = ShardingFunction(ReshapeSharding);
+  reshape.localize = LocalShape("shape");
   reshape.in_place = std::vector<InPlaceRule>{{0, 0}};
   registry.Add(std::move(reshape));
 
@@ -333,6 +346,7 @@ void RegisterViews(OpRegistry& registry) {
   slice.infer = InferSlice;
   slice.gradient = GradientFunction(SliceGradient);
   slice.sharding = ShardingFunction(SliceSharding);
+  slice.localize = LocalSlice;
   registry.Add(std::move(slice));
 
   OpDef reverse = Movement("reverse", "indices run backwards along axes");
@@ -363,8 +377,10 @@ void RegisterSources(OpRegistry& registry) {
   constant.infer = InferConstant;
   constant.gradient = ZeroGradient{"it has no inputs"};
   // A rank takes its own piece of the tensor, so every dim may be split.
-  constant.sharding = ShardingFunction(
-      [](Types in, Types out, const Attributes&) { return PassThrough(in, out, {}); });
+  // Made whole by every rank: taking a slice of it is free, other values per rank are not.
+  constant.sharding = ShardingFunction([](Types in, Types out, const Attributes&) {
+    return PassThrough(in, out, Sequence(out[0].rank()));
+  });
   registry.Add(std::move(constant));
 
   OpDef iota = Movement("iota", "y[i] = i[axis]");
@@ -377,6 +393,7 @@ void RegisterSources(OpRegistry& registry) {
   iota.sharding = ShardingFunction([](Types in, Types out, const Attributes& a) {
     return PassThrough(in, out, {a.Int("axis")});
   });
+  iota.localize = LocalShape("shape");
   registry.Add(std::move(iota));
 
   OpDef copy = Movement("copy", "y = x in a fresh buffer");

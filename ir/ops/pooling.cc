@@ -158,6 +158,7 @@ void RegisterPoolingOps(OpRegistry& registry) {
   max_grad.min_inputs = max_grad.max_inputs = 2;
   max_grad.attributes = Extend(PoolAttributes(), {InputShape()});
   max_grad.infer = InferMaxPoolGrad;
+  max_grad.localize = LocalShape("input_shape");
   max_grad.gradient = NotDifferentiable{"second derivatives are not supported"};
   registry.Add(std::move(max_grad));
 
@@ -170,6 +171,7 @@ void RegisterPoolingOps(OpRegistry& registry) {
   OpDef avg_grad = PoolBase("avg_pool_grad", "adjoint of avg_pool: spreads g over its window");
   avg_grad.attributes = Extend(PoolAttributes(), {CountIncludePad(), InputShape()});
   avg_grad.infer = InferAvgPoolGrad;
+  avg_grad.localize = LocalShape("input_shape");
   avg_grad.gradient = GradientFunction(AvgPoolGradGradient);
   registry.Add(std::move(avg_grad));
 }

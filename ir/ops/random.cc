@@ -35,7 +35,8 @@ void RegisterRandomOps(OpRegistry& registry) {
         ShardingFactors f;
         f.outputs = {pool.Next(out[0].rank())};
         f.inputs = {pool.Next(1)};
-        f.replicated = f.inputs[0];
+        // Drawn whole by every rank: an element's number in the whole tensor decides its value.
+        f.replicated = f.inputs[0] + f.outputs[0];
         return f;
       }),
       .cost = ElementCost(20),  // ten rounds of two multiplications make four words

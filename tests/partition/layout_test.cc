@@ -3,18 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "partition/layout.h"
+#include "tests/partition/virtual_ranks.h"
 
 namespace hyper::partition {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-Mesh MakeMesh(std::vector<MeshAxis> axes) { return Mesh::Create(std::move(axes)).value(); }
-
-Layout MakeLayout(const Mesh& mesh, const std::vector<std::string>& dims) {
-  return ParseLayout(mesh, dims).value();
-}
 
 TEST(Mesh, TheLastAxisHoldsNeighbours) {
   const Mesh mesh = MakeMesh({{"dp", 2}, {"sp", 3}, {"tp", 4}});
