@@ -101,7 +101,11 @@ Result<int> Differentiator::BinaryTangent(const ExprNode& n, int y) {
       const ExprNode exponent = e_.nodes()[static_cast<size_t>(b)];
       const bool zero = exponent.op == ScalarOp::kConstant && exponent.float_value == 0;
       if (da >= 0 && !zero) {
-        left = Mul(Mul(b, e_.Binary(ScalarOp::kPow, a, Sub(b, Const(t, 1)))), da);
+        int slope = Mul(b, e_.Binary(ScalarOp::kPow, a, Sub(b, Const(t, 1))));
+        if (exponent.op != ScalarOp::kConstant) {  // a^0 is 1 everywhere, where 0 * 0^-1 is NaN
+          slope = e_.Select(e_.Binary(ScalarOp::kEq, b, Const(t, 0)), Const(t, 0), slope);
+        }
+        left = Mul(slope, da);
       }
       int right = -1;
       if (db >= 0) {  // 0^b does not depend on b, where log(0) would say NaN
@@ -119,13 +123,22 @@ Result<int> Differentiator::BinaryTangent(const ExprNode& n, int y) {
       return da;
     case ScalarOp::kMax:
     case ScalarOp::kMin: {
-      // The value says as much as the argument where the other side is a constant, and backward
-      // keeps the value anyway.
+      // At a constant bound the slope is 0, as that of relu at 0. The value says as much as the
+      // argument there, and backward keeps the value anyway. Equal operands get half each.
       const bool is_max = n.op == ScalarOp::kMax;
-      const bool constant = e_.nodes()[static_cast<size_t>(b)].op == ScalarOp::kConstant;
-      const int left = is_max && constant ? y : a;
-      const int first = e_.Binary(is_max ? ScalarOp::kGt : ScalarOp::kLe, left, b);
-      return e_.Select(first, OrZero(da, t), OrZero(db, t));
+      const ScalarOp beyond = is_max ? ScalarOp::kGt : ScalarOp::kLt;
+      const auto constant = [&](int v) {
+        return e_.nodes()[static_cast<size_t>(v)].op == ScalarOp::kConstant;
+      };
+      if (constant(b)) {
+        return e_.Select(e_.Binary(beyond, is_max ? y : a, b), OrZero(da, t), Const(t, 0));
+      }
+      if (constant(a)) return e_.Select(e_.Binary(beyond, b, a), OrZero(db, t), Const(t, 0));
+      const int left = OrZero(da, t);
+      const int right = OrZero(db, t);
+      const int half = Mul(Const(t, 0.5), Add(left, right));
+      return e_.Select(e_.Binary(ScalarOp::kEq, a, b), half,
+                       e_.Select(e_.Binary(beyond, a, b), left, right));
     }
     default:
       return Unimplemented("scalar operator '" + std::string(InfoOf(n.op).name) +

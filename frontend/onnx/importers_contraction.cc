@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/strings.h"
@@ -98,6 +99,10 @@ void Gemm(NodeContext& c) {
   const bool trans_b = c.Int("transB", 0) != 0;
   const double alpha = c.Float("alpha", 1);
   const double beta = c.Float("beta", 1);
+  if (!ir::IsFloat(c.Type(0).dtype) && (alpha != std::trunc(alpha) || beta != std::trunc(beta))) {
+    Fail(fmt::format("alpha is {} and beta {} for {} operands; whole numbers are expected", alpha,
+                     beta, ir::DTypeName(c.Type(0).dtype)));
+  }
   const std::string spec =
       std::string(trans_a ? "km" : "mk") + "," + (trans_b ? "nk" : "kn") + "->mn";
   ValueId y = c.Add1("dot", {c.In(0), c.In(1)}, {{"spec", spec}});

@@ -112,7 +112,8 @@ void Slice(NodeContext& c) {
       continue;
     }
     // From start down to (not including) end: take the same elements upwards, then reverse.
-    const int64_t start = position(starts[k], -1, extent - 1);
+    // The start is clamped to an element, unlike the end (Slice-13).
+    const int64_t start = position(starts[k], std::min<int64_t>(0, extent - 1), extent - 1);
     const int64_t end = position(ends[k], -1, extent - 1);
     const int64_t down = step < -extent ? std::max<int64_t>(1, extent) : -step;
     const int64_t count = start > end ? (start - end + down - 1) / down : 0;
@@ -230,7 +231,7 @@ void Trilu(NodeContext& c) {
   const Dims dims = c.Shape(0);
   if (dims.size() < 2) Fail("the operand must have rank 2 or more");
   const bool upper = c.Int("upper", 1) != 0;
-  const int64_t k = c.Has(1) ? c.Ints(1, "k").at(0) : 0;
+  const int64_t k = c.Has(1) ? static_cast<int64_t>(c.Scalar(1, "k")) : 0;
   const DType dtype = c.Type(0).dtype;
   const Dims square(dims.end() - 2, dims.end());
   const ValueId row =
@@ -246,11 +247,17 @@ void Trilu(NodeContext& c) {
   }));
 }
 
+// Keeps squares and products with extents inside 64 bits.
+constexpr int64_t kLargestBlock = 65536;
+
 void DepthToSpace(NodeContext& c) {
   const Dims x = c.Shape(0);
   const int64_t s = c.Int("blocksize", 0);
-  if (x.size() != 4 || s < 1 || s > 65536 || x[1] % (s * s) != 0)
-    Fail("blocksize does not fit the input");
+  if (x.size() != 4 || s < 1 || s > kLargestBlock || x[1] % (s * s) != 0) {
+    Fail(fmt::format("blocksize {} does not fit the input {}: rank 4 and a square that divides dim 1 "
+                     "are expected",
+                     s, FormatDims(x)));
+  }
   const int64_t depth = x[1] / (s * s);
   const bool dcr = c.String("mode", "DCR") == "DCR";
   const Dims split =
@@ -263,8 +270,11 @@ void DepthToSpace(NodeContext& c) {
 void SpaceToDepth(NodeContext& c) {
   const Dims x = c.Shape(0);
   const int64_t s = c.Int("blocksize", 0);
-  if (x.size() != 4 || s < 1 || x[2] % s != 0 || x[3] % s != 0)
-    Fail("blocksize does not fit the input");
+  if (x.size() != 4 || s < 1 || s > kLargestBlock || x[2] % s != 0 || x[3] % s != 0) {
+    Fail(fmt::format("blocksize {} does not fit the input {}: rank 4 and a divisor of dims 2 and 3 are "
+                     "expected",
+                     s, FormatDims(x)));
+  }
   const ValueId y = c.b().Transpose(c.Reshape(c.In(0), {x[0], x[1], x[2] / s, s, x[3] / s, s}),
                                     {0, 3, 5, 1, 2, 4});
   c.Out(0, c.Reshape(y, {x[0], x[1] * s * s, x[2] / s, x[3] / s}));

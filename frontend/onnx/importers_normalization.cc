@@ -242,6 +242,10 @@ void Dropout(NodeContext& c) {
     }
     return;
   }
+  if (c.since() >= 12 && c.Has(2) && !marked) {
+    c.events().notes.push_back(
+        "is switched off in the file (training_mode is false); training drops out all the same");
+  }
   const ValueId uniform =
       c.Add1("random_uniform", {c.services().rng()}, {{"shape", dims}, {"dtype", dtype}});
   c.Out(0, c.MapValues({c.In(0), uniform}, [&](ExprBuilder& e, Args a) {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "frontend/onnx/importer.h"
+#include "frontend/onnx/lp_norm.h"
 
 namespace hyper::onnx_frontend {
 namespace {
@@ -85,7 +86,9 @@ ValueId SquareRoot(NodeContext& c, ValueId x) {
 void L2(NodeContext& c) {
   const Reduced r = ReadAxes(c);
   const ValueId sum = c.b().Reduce("sum", Before<ScalarOp::kMul>(c), r.axes);
-  c.Out(0, Finish(c, SquareRoot(c, sum), r));
+  // 0 with gradient 0 where the norm is 0: the root's slope there would make training stop.
+  const bool floats = ir::IsFloat(c.b().type(sum).dtype);
+  c.Out(0, Finish(c, floats ? LpRoot(c, sum, 2) : SquareRoot(c, sum), r));
 }
 void SumSquare(NodeContext& c) {
   const Reduced r = ReadAxes(c);

@@ -83,12 +83,25 @@ double CubicKernel(double x, double a) {
   return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
+// Far beyond every extent, and exact as an integer.
+constexpr double kFarthest = 1e12;
+constexpr double kMostTaps = 1 << 20;
+
 Taps TapsAt(double source, const Axis& a, const Settings& s) {
+  if (!(std::abs(source) <= kFarthest)) {
+    Fail(fmt::format("an output lies at coordinate {} of the input; -1e12 to 1e12 is possible (see roi "
+                     "and scales)",
+                     source));
+  }
   if (s.mode == "nearest") return {{NearestIndex(s.nearest, source), 1}};
   const bool cubic = s.mode == "cubic";
   // Antialiasing stretches the kernel by the factor of a reduction.
   const double shrink = s.antialias ? std::min(a.scale, 1.0) : 1;
   const double reach = (cubic ? 2 : 1) / shrink;
+  if (!(2 * reach <= kMostTaps)) {
+    Unsupported(fmt::format("an output that reads {} elements of an axis; {} are the most",
+                            2 * reach, kMostTaps));
+  }
   Taps taps;
   double sum = 0;
   for (int64_t i = static_cast<int64_t>(std::ceil(source - reach));
@@ -101,6 +114,11 @@ Taps TapsAt(double source, const Axis& a, const Settings& s) {
     if (weight == 0) continue;
     taps.push_back({i, weight});
     sum += weight;
+  }
+  // Nothing inside counts: the nearest element does.
+  if (taps.empty() || (s.exclude_outside && sum == 0)) {
+    const auto last = static_cast<double>(std::max<int64_t>(a.in, 1) - 1);
+    return {{static_cast<int64_t>(std::clamp(std::round(source), 0.0, last)), 1}};
   }
   if (s.antialias || s.exclude_outside) {
     for (Tap& t : taps) t.weight /= sum;

@@ -86,6 +86,7 @@ void SequenceInsert(NodeContext& c) {
 void SequenceErase(NodeContext& c) {
   TensorList list = List(c, 0);
   const int64_t count = static_cast<int64_t>(list.size());
+  if (count == 0) Fail("the sequence is empty: there is nothing to erase");
   list.erase(list.begin() + (c.Has(1) ? Position(c, 1, count, count) : count - 1));
   c.OutTensor(0, Sequence(std::move(list), c.AnyOperand(0).type.dtype));
 }

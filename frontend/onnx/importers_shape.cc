@@ -43,15 +43,26 @@ void ConstantOfShape(NodeContext& c) {
   c.Out(0, c.b().Broadcast(c.b().Constant(scalar), dims, {}));
 }
 
+// Its elements become constants of the program.
+constexpr int64_t kLongestRange = int64_t{1} << 22;
+
 void Range(NodeContext& c) {
   const DType dtype = c.Type(0).dtype;
   std::vector<double> v;
   for (int i : {0, 1, 2}) v.push_back(c.Scalar(i, "a bound of the range"));
-  if (v[2] == 0 || !std::isfinite(v[0]) || !std::isfinite(v[1])) Fail("delta must not be 0");
-  const double count = std::max(0.0, std::ceil((v[1] - v[0]) / v[2]));
-  if (!(count < 1e9)) Fail("the range is too long");
-  const int64_t n = static_cast<int64_t>(count);
+  if (v[2] == 0 || !std::isfinite(v[0]) || !std::isfinite(v[1]) || !std::isfinite(v[2])) {
+    Fail(fmt::format("a range from {} to {} by {}; finite bounds and a step other than 0 are expected",
+                     v[0], v[1], v[2]));
+  }
+  const auto check = [](auto count) {
+    if (count > kLongestRange) {
+      Unsupported(fmt::format("a range of {} elements; {} are the most", static_cast<double>(count),
+                              kLongestRange));
+    }
+    return static_cast<int64_t>(count);
+  };
   if (ir::IsFloat(dtype)) {
+    const int64_t n = check(std::max(0.0, std::ceil((v[1] - v[0]) / v[2])));
     std::vector<double> values;
     for (int64_t i = 0; i < n; ++i) values.push_back(v[0] + static_cast<double>(i) * v[2]);
     c.OutConstant(0, ConvertTensor(HostTensor::FromVector(DType::kF64, {n}, values), dtype));
@@ -59,6 +70,10 @@ void Range(NodeContext& c) {
   }
   const int64_t start = c.Known(0)->ElementAsInt(0);
   const int64_t delta = c.Known(2)->ElementAsInt(0);
+  // Differences of 64-bit numbers need one bit more.
+  const __int128 span = static_cast<__int128>(c.Known(1)->ElementAsInt(0)) - start;
+  const __int128 steps = (span + delta + (delta > 0 ? -1 : 1)) / delta;
+  const int64_t n = check(std::max<__int128>(0, steps));
   std::vector<int64_t> values;
   for (int64_t i = 0; i < n; ++i) values.push_back(start + i * delta);
   c.OutConstant(0, ConvertTensor(HostTensor::FromVector(DType::kI64, {n}, values), dtype));

@@ -19,7 +19,7 @@ using ir::HostTensor;
 // Elements of a transform's matrix: above the first number the length is factored, above the second
 // (a long length without factors) it would be larger than most models.
 constexpr int64_t kGoodMatrix = int64_t{1} << 21;
-constexpr int64_t kMaxMatrix = int64_t{1} << 26;
+constexpr int64_t kMaxMatrix = int64_t{1} << 24;
 constexpr int64_t kMaxLength = int64_t{1} << 22;  // its rotations are constants
 
 struct Transform {

@@ -97,7 +97,9 @@ void SortNodes(onnx::GraphProto* graph, std::vector<int>* node_opset, const std:
     int node = 0;
     while (missing[static_cast<size_t>(node)] == 0) ++node;
     std::vector<int> walk;
-    while (std::find(walk.begin(), walk.end(), node) == walk.end()) {
+    std::vector<bool> walked(static_cast<size_t>(count));
+    while (!walked[static_cast<size_t>(node)]) {
+      walked[static_cast<size_t>(node)] = true;
       walk.push_back(node);
       for (const std::string& name : NamesRead(graph->node(node))) {
         const auto it = producer.find(name);
@@ -111,9 +113,12 @@ void SortNodes(onnx::GraphProto* graph, std::vector<int>* node_opset, const std:
     std::reverse(cycle.begin(), cycle.end());
     std::rotate(cycle.begin(), std::min_element(cycle.begin(), cycle.end()), cycle.end());
     std::string text;
-    for (int i : cycle) {
-      text += fmt::format("'{}' ({}) -> ", NodeTitle(graph->node(i)), graph->node(i).op_type());
+    constexpr size_t kShown = 8;
+    for (size_t k = 0; k < std::min(cycle.size(), kShown); ++k) {
+      const onnx::NodeProto& member = graph->node(cycle[k]);
+      text += fmt::format("'{}' ({}) -> ", NodeTitle(member), member.op_type());
     }
+    if (cycle.size() > kShown) text += fmt::format("{} more -> ", cycle.size() - kShown);
     diagnostics->Error({path}, fmt::format("the graph has a cycle: {}'{}'", text,
                                            NodeTitle(graph->node(cycle.front()))));
     return;

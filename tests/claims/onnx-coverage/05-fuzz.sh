@@ -5,5 +5,8 @@
 # shellcheck source=tests/claims/lib.sh
 . "${HYPER_SOURCE}/tests/claims/lib.sh"
 
+readonly targets='^fuzz_(seeds|onnx|strategy|text_ir|bundle|checkpoint|data)$'
+verdict 'six targets and the seeds are tests' \
+  [ "$(ctest --test-dir "${HYPER_BUILD}" -N -R "${targets}" | sed -n 's/^Total Tests: //p')" = 7 ]
 ctests 'every reader answers the corpus and mutations of it by a fixed seed' "${HYPER_BUILD}" \
-  -R '^fuzz_(seeds|onnx|strategy|text_ir|bundle|checkpoint|data)$'
+  -R "${targets}"
