@@ -9,7 +9,6 @@
 #include <gtest/gtest.h>
 
 #include "ir/builder.h"
-#include "ir/reference/reference.h"
 #include "partition/factors.h"
 #include "tests/partition/virtual_ranks.h"
 
@@ -149,64 +148,6 @@ std::vector<Case> Cases() {
        {}},
       {"grad_norm_sq", {F({4, 6})}, {}},
   };
-}
-
-// Bytes of one element of any type, as a number.
-Local ToLocal(const HostTensor& tensor) {
-  Local local{tensor.type().dims, {}};
-  for (int64_t k = 0; k < tensor.type().elements(); ++k) {
-    local.values.push_back(ir::IsFloat(tensor.type().dtype)
-                               ? tensor.ElementAsDouble(k)
-                               : static_cast<double>(tensor.ElementAsInt(k)));
-  }
-  return local;
-}
-
-HostTensor FromLocal(DType dtype, const Local& local) {
-  const auto as = [&](auto zero) {
-    std::vector<decltype(zero)> values;
-    for (const double v : local.values) values.push_back(static_cast<decltype(zero)>(v));
-    return HostTensor::FromVector(dtype, local.extents, values);
-  };
-  switch (dtype) {
-    case DType::kI64: return as(int64_t{});
-    case DType::kI32: return as(int32_t{});
-    case DType::kU8: return as(uint8_t{});
-    case DType::kBool: return as(uint8_t{});
-    default: return as(double{});
-  }
-}
-
-std::vector<Local> Run(const ir::OpDef& op, const Attributes& attributes,
-                       const std::vector<TensorType>& in, const std::vector<TensorType>& out,
-                       const std::vector<Local>& values) {
-  std::vector<HostTensor> tensors;
-  std::vector<ir::ConstTensorRef> inputs;
-  for (size_t i = 0; i < in.size(); ++i) tensors.push_back(FromLocal(in[i].dtype, values[i]));
-  for (size_t i = 0; i < in.size(); ++i) inputs.push_back({&in[i], tensors[i].bytes().data()});
-  std::vector<std::vector<std::byte>> storage;
-  std::vector<ir::TensorRef> outputs;
-  for (const TensorType& type : out) {
-    storage.emplace_back(static_cast<size_t>(type.bytes()));
-    outputs.push_back({&type, storage.back().data()});
-  }
-  const Status status = ir::RunReference(op, attributes, 1, inputs, outputs);
-  EXPECT_TRUE(status.ok()) << op.name << ": " << status.ToString();
-  std::vector<Local> results;
-  for (size_t i = 0; i < out.size(); ++i)
-    results.push_back(ToLocal(HostTensor(out[i], storage[i])));
-  return results;
-}
-
-double Combine(Partial partial, double a, double b) {
-  switch (partial) {
-    case Partial::kMax: return std::max(a, b);
-    case Partial::kMin: return std::min(a, b);
-    case Partial::kProd: return a * b;
-    case Partial::kAnd: return a != 0 && b != 0;
-    case Partial::kOr: return a != 0 || b != 0;
-    default: return a + b;
-  }
 }
 
 // One op on the whole, and whatever cuts it.

@@ -26,11 +26,10 @@ struct Block {
   ir::Function function{"step"};
   std::map<std::string, ValueId> values;
 
-  Block() {
+  explicit Block(DType dtype = DType::kF32) {
     ir::Builder b(&function);
     const auto argument = [&](const std::string& name, Dims dims) {
-      values[name] =
-          function.AddArgument({DType::kF32, std::move(dims)}, ArgumentKind::kParameter, name);
+      values[name] = function.AddArgument({dtype, std::move(dims)}, ArgumentKind::kParameter, name);
       function.value(values[name]).name = name;
     };
     argument("x", {kBatch, kSequence, kHidden});

@@ -13,45 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What every rank has after `step`, from what the members of its group had before.
-std::vector<Local> Apply(const Mesh& mesh, const std::vector<int64_t>& extents, const Step& step,
-                         const Layout& before, const std::vector<Local>& have) {
-  std::vector<Local> next;
-  for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-    const std::vector<int64_t> group = mesh.Group(rank, step.axes);
-    const int64_t parts = static_cast<int64_t>(group.size());
-    const int64_t index = mesh.IndexAlong(rank, step.axes);
-    const Local& mine = have[static_cast<size_t>(rank)];
-    Local sum = mine;
-    std::fill(sum.values.begin(), sum.values.end(), 0);
-    std::vector<Local> all, blocks;
-    for (const int64_t member : group) {
-      all.push_back(have[static_cast<size_t>(member)]);
-      for (size_t k = 0; k < sum.values.size(); ++k) sum.values[k] += all.back().values[k];
-    }
-    switch (step.kind) {
-      case StepKind::kSlice: next.push_back(Block(mine, step.dim, index, parts)); break;
-      case StepKind::kAllGather: next.push_back(Concat(all, step.dim)); break;
-      case StepKind::kAllReduce: next.push_back(sum); break;
-      case StepKind::kReduceScatter: next.push_back(Block(sum, step.dim, index, parts)); break;
-      case StepKind::kAllToAll:
-        for (const Local& other : all) blocks.push_back(Block(other, step.dim, index, parts));
-        next.push_back(Concat(blocks, step.from_dim));
-        break;
-      case StepKind::kPermute: {
-        const Box wanted = SliceOf(mesh, step.after, extents, rank);
-        const auto source = std::find_if(group.begin(), group.end(), [&](int64_t member) {
-          return SliceOf(mesh, before, extents, member) == wanted;
-        });
-        EXPECT_NE(source, group.end()) << "nobody in the group holds the slice";
-        next.push_back(source == group.end() ? mine : have[static_cast<size_t>(*source)]);
-        break;
-      }
-    }
-  }
-  return next;
-}
-
 struct Fixture {
   Mesh mesh;
   std::vector<int64_t> extents;
