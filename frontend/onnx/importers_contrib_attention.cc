@@ -95,8 +95,8 @@ ValueId Attend(NodeContext& c, ValueId q, ValueId k, ValueId v, const Options& o
       const int oldest = e.Binary(ScalarOp::kSub, row, e.ConstantInt(DType::kI64, options.window));
       seen = e.Binary(ScalarOp::kAnd, seen, e.Binary(ScalarOp::kGt, column, oldest));
     }
-    // A query that sees a key gives this no weight. One that sees none (more queries than keys) has no
-    // defined result: it weighs all keys alike.
+    // A query that sees a key gives this no weight. One that sees none (more queries than keys) has
+    // no defined result: it weighs all keys alike.
     return e.Select(seen, y, e.Constant(t, t == DType::kF16 ? -65504.0 : -3e38));
   });
   const ValueId weights = c.Add1("softmax", {masked}, {{"axis", int64_t{3}}});

@@ -254,9 +254,10 @@ void DepthToSpace(NodeContext& c) {
   const Dims x = c.Shape(0);
   const int64_t s = c.Int("blocksize", 0);
   if (x.size() != 4 || s < 1 || s > kLargestBlock || x[1] % (s * s) != 0) {
-    Fail(fmt::format("blocksize {} does not fit the input {}: rank 4 and a square that divides dim 1 "
-                     "are expected",
-                     s, FormatDims(x)));
+    Fail(fmt::format(
+        "blocksize {} does not fit the input {}: rank 4 and a square that divides dim 1 "
+        "are expected",
+        s, FormatDims(x)));
   }
   const int64_t depth = x[1] / (s * s);
   const bool dcr = c.String("mode", "DCR") == "DCR";
@@ -271,9 +272,10 @@ void SpaceToDepth(NodeContext& c) {
   const Dims x = c.Shape(0);
   const int64_t s = c.Int("blocksize", 0);
   if (x.size() != 4 || s < 1 || s > kLargestBlock || x[2] % s != 0 || x[3] % s != 0) {
-    Fail(fmt::format("blocksize {} does not fit the input {}: rank 4 and a divisor of dims 2 and 3 are "
-                     "expected",
-                     s, FormatDims(x)));
+    Fail(fmt::format(
+        "blocksize {} does not fit the input {}: rank 4 and a divisor of dims 2 and 3 are "
+        "expected",
+        s, FormatDims(x)));
   }
   const ValueId y = c.b().Transpose(c.Reshape(c.In(0), {x[0], x[1], x[2] / s, s, x[3] / s, s}),
                                     {0, 3, 5, 1, 2, 4});

@@ -85,8 +85,8 @@ void Reduce(NodeContext& c, ValueId loss, const Labels& labels) {
     c.Out(0, c.b().BinaryConstant(ScalarOp::kDiv, sum, static_cast<double>(rows)));
     return;
   }
-  // Without a label that counts the loss is 0 and so is its gradient, as for losses of the strategy;
-  // the standard leaves 0 / 0 open.
+  // Without a label that counts the loss is 0 and so is its gradient, as for losses of the
+  // strategy; the standard leaves 0 / 0 open.
   c.Out(0, c.MapValues({sum, c.b().Reduce("sum", weight, {0})}, [&](ExprBuilder& e, Args a) {
     const int none = e.Binary(ScalarOp::kEq, a[1], e.Constant(dtype, 0));
     return e.Binary(ScalarOp::kDiv, a[0], e.Select(none, e.Constant(dtype, 1), a[1]));

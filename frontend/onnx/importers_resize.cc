@@ -89,9 +89,10 @@ constexpr double kMostTaps = 1 << 20;
 
 Taps TapsAt(double source, const Axis& a, const Settings& s) {
   if (!(std::abs(source) <= kFarthest)) {
-    Fail(fmt::format("an output lies at coordinate {} of the input; -1e12 to 1e12 is possible (see roi "
-                     "and scales)",
-                     source));
+    Fail(fmt::format(
+        "an output lies at coordinate {} of the input; -1e12 to 1e12 is possible (see roi "
+        "and scales)",
+        source));
   }
   if (s.mode == "nearest") return {{NearestIndex(s.nearest, source), 1}};
   const bool cubic = s.mode == "cubic";

@@ -48,9 +48,10 @@ ValueId ScatterAlong(NodeContext& c, ValueId x, ValueId indices, ValueId updates
 void ScatterElements(NodeContext& c) {
   RequireIndices(c, 1);
   if (c.Type(1).rank() != c.Type(0).rank() || c.Shape(2) != c.Shape(1)) {
-    Fail(fmt::format("the data are {}, the indices {} and the updates {}; all have one rank, and the "
-                     "updates the shape of the indices",
-                     FormatDims(c.Shape(0)), FormatDims(c.Shape(1)), FormatDims(c.Shape(2))));
+    Fail(fmt::format(
+        "the data are {}, the indices {} and the updates {}; all have one rank, and the "
+        "updates the shape of the indices",
+        FormatDims(c.Shape(0)), FormatDims(c.Shape(1)), FormatDims(c.Shape(2))));
   }
   const int axis = NormalAxis(c.Int("axis", 0), c.Type(0).rank());
   const std::string reduction = Reduction(c);

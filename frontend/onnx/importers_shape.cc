@@ -51,8 +51,9 @@ void Range(NodeContext& c) {
   std::vector<double> v;
   for (int i : {0, 1, 2}) v.push_back(c.Scalar(i, "a bound of the range"));
   if (v[2] == 0 || !std::isfinite(v[0]) || !std::isfinite(v[1]) || !std::isfinite(v[2])) {
-    Fail(fmt::format("a range from {} to {} by {}; finite bounds and a step other than 0 are expected",
-                     v[0], v[1], v[2]));
+    Fail(fmt::format(
+        "a range from {} to {} by {}; finite bounds and a step other than 0 are expected", v[0],
+        v[1], v[2]));
   }
   const auto check = [](auto count) {
     if (count > kLongestRange) {

@@ -308,7 +308,8 @@ TEST(Overlap, HidesTheReduceTimeThatBackwardCovers) {
     return static_cast<double>(figures.hidden) >= 0.9 * static_cast<double>(figures.coverable);
   };
   ToyOutcome overlapped = TrainToyOnLoopback(2, run, options);
-  // Other work on the machine can wake a rank late; a reduce that is not hidden is so in every attempt.
+  // Other work on the machine can wake a rank late; a reduce that is not hidden is so in every
+  // attempt.
   for (int attempt = 1; attempt < 5 && !hides(overlapped.overlap); ++attempt) {
     overlapped = TrainToyOnLoopback(2, run, options);
   }
