@@ -49,7 +49,7 @@ class NodeFactors {
   std::map<char, int64_t> divisors_;
 };
 
-// kNone for "sum", "max", ... of a record that this folder does not know: our bug.
+// "sum", "max", ... as records write it; another name is our bug.
 Partial PartialFromName(std::string_view name);
 
 }  // namespace hyper::partition

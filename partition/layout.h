@@ -3,8 +3,9 @@
 // where an axis is partial, has still to be combined over it.
 //
 // The slice of a rank along a dim of extent n that is cut into p parts: with id = mixed radix of
-// the rank's coordinates along the dim's axes, [id*n/p, (id+1)*n/p). Thread safety: values and pure
-// functions.
+// the rank's coordinates along the dim's axes, [id*n/p, (id+1)*n/p).
+//
+// Thread safety: values and pure functions.
 #pragma once
 
 #include <compare>
@@ -47,9 +48,8 @@ struct Layout {
 // together with the counts of ranks that would.
 Status CheckLayout(const Mesh& mesh, const Layout& layout, std::span<const int64_t> extents);
 
-// One list of texts per dim, as a strategy writes a layout: "-" for none, an axis, or axes joined
-// by
-// '>' (outer first). Unknown names get a suggestion.
+// One text per dim, as a strategy writes a layout: "-" for none, an axis, or several joined by '>'
+// (outer first). Unknown names get a suggestion.
 Result<Layout> ParseLayout(const Mesh& mesh, std::span<const std::string> dims);
 
 // Number of parts of a dim.

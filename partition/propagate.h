@@ -39,7 +39,7 @@ struct CostModel {
 struct FunctionLayouts {
   // By value index: where the value is made (argument or producer). Empty dims for removed values.
   std::vector<Layout> made;
-  // Where that layout came from: a seed's `why`, "cut of 'x' through dot", "no cut reaches it".
+  // Where that layout came from: a seed's `why`, "follows through dot 'node'", "no cut reaches it".
   std::vector<std::string> why;
   // By node index.
   std::vector<Assignment> assignments;

@@ -6,7 +6,6 @@
 #include <iostream>
 
 #include <onnx/defs/parser.h>
-#include <zlib.h>
 
 #include "base/file.h"
 #include "codegen/bundle.h"
@@ -15,6 +14,7 @@
 #include "tests/codegen/codegen_fixture.h"
 #include "tests/fuzz/target.h"
 #include "tests/runtime/fake_executor.h"
+#include "tests/runtime/test_files.h"
 
 namespace {
 
@@ -101,46 +101,23 @@ void WriteModels(const std::string& out) {
   }
 }
 
-std::string Gzip(const std::string& text) {
-  std::string packed(text.size() + 1024, '\0');
-  z_stream stream{};
-  deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 9, Z_DEFAULT_STRATEGY);
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(text.data()));
-  stream.avail_in = static_cast<uInt>(text.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  deflateEnd(&stream);
-  return packed;
-}
-
 void WriteData(const std::string& out) {
-  const std::string idx = std::string("\0\0\x08\x02\0\0\0\x02\0\0\0\x03", 12) + "abcdef";
+  using namespace hyper::runtime::testing;
+  const std::string idx = IdxBytes(0x08, {2, 3}, "abcdef");
   Write(out + "/bytes.idx", idx);
-  Write(out + "/floats.idx", std::string("\0\0\x0d\x01\0\0\0\x02", 8) + std::string(8, '\x3f'));
+  Write(out + "/floats.idx", IdxBytes(0x0D, {2}, std::string(8, '\x3f')));
   Write(out + "/cut.idx", idx.substr(0, 9));
-  Write(out + "/more_than_addressable.idx",
-        std::string("\0\0\x0e\x04", 4) + std::string(16, '\xff'));
+  Write(out + "/more_than_addressable.idx", IdxBytes(0x0E, {-1, -1, -1, -1}, ""));
   Write(out + "/bytes.idx.gz", Gzip(idx));
   Write(out + "/longer_than_announced.idx.gz", Gzip(idx + std::string(1 << 20, '\0')));
   Write(out + "/cut.idx.gz", Gzip(idx).substr(0, 16));
-  const auto npy = [](const std::string& version, const std::string& dictionary, size_t bytes) {
-    std::string header = dictionary;
-    header.resize(118, ' ');
-    return "\x93NUMPY" + version + std::string("\x76\0", 2) + header + std::string(bytes, '\1');
-  };
-  const std::string one("\1\0", 2);
-  const std::string floats = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
-  Write(out + "/floats.npy", npy(one, floats, 24));
-  Write(out + "/cut.npy", npy(one, floats, 20));
-  Write(out + "/version_9.npy", npy("\x09\x01", floats, 24));
-  Write(out + "/scalar.npy",
-        npy(one, "{'descr': '<i8', 'fortran_order': False, 'shape': (), }", 8));
-  Write(out + "/fortran.npy",
-        npy(one, "{'descr': '|u1', 'fortran_order': True, 'shape': (1,)}", 1));
-  Write(out + "/more_than_addressable.npy",
-        npy(one, "{'descr': '<f8', 'fortran_order': False, 'shape': (9223372036854775807, 4)}", 8));
+  const std::string six(24, '\1');
+  Write(out + "/floats.npy", NpyBytes("<f4", "(2, 3)", six));
+  Write(out + "/cut.npy", NpyBytes("<f4", "(2, 3)", six.substr(4)));
+  Write(out + "/version_9.npy", NpyBytes("<f4", "(2, 3)", six, 9));
+  Write(out + "/scalar.npy", NpyBytes("<i8", "()", six.substr(16)));
+  Write(out + "/fortran.npy", NpyBytes("|u1", "(1,)", "a", 1, "True"));
+  Write(out + "/more_than_addressable.npy", NpyBytes("<f8", "(9223372036854775807, 4)", "a"));
 }
 
 hyper::Status Main(const std::string& out) {

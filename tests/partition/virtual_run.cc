@@ -48,7 +48,7 @@ class Runner {
     const NodeFactors factors(mesh_, function_, node);
     const Assignment& assignment = layouts_.assignments[static_cast<size_t>(id.index)];
     std::vector<const Ranks*> operands;
-    std::vector<ir::TensorType> in, out, whole_in, whole_out;
+    std::vector<ir::TensorType> in, out;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       const Layout needed = factors.InputLayout(assignment, static_cast<int>(i));
       const auto& places = here_.at(node.inputs[i]);
@@ -56,12 +56,10 @@ class Runner {
       operands.push_back(&places.at(needed));
       const ir::TensorType& type = function_.type(node.inputs[i]);
       in.push_back({type.dtype, LocalExtents(mesh_, needed, type.dims)});
-      whole_in.push_back(type);
     }
     for (const ir::ValueId v : node.outputs) {
       const ir::TensorType& type = function_.type(v);
       out.push_back({type.dtype, LocalExtents(mesh_, Made(v), type.dims)});
-      whole_out.push_back(type);
     }
     const ir::Attributes attributes =
         node.op->localize ? node.op->localize(node.attributes, in, out) : node.attributes;
@@ -73,8 +71,6 @@ class Runner {
         here_[node.outputs[o]][Made(node.outputs[o])].push_back(made[o]);
       }
     }
-    run_.flops += node.op->cost(in, out, attributes).flops;
-    run_.whole_flops += node.op->cost(whole_in, whole_out, node.attributes).flops;
   }
 
   VirtualRun Finish() {

@@ -15,9 +15,6 @@ struct VirtualRun {
   std::vector<Local> results;
   // Steps that sent something.
   int64_t collectives = 0;
-  // Operations of the most loaded rank, and those of the whole function.
-  double flops = 0;
-  double whole_flops = 0;
 };
 
 // `arguments`: whole tensors, one per argument. `skip`: the number of a step that sends something

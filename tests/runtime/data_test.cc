@@ -4,7 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include "runtime/data/dataset.h"
 #include "runtime/data/random.h"
@@ -16,24 +15,11 @@ namespace {
 
 using testing::BytesOf;
 using ::testing::ElementsAre;
+using testing::Gzip;
 using ::testing::HasSubstr;
 using testing::IdxBytes;
 using testing::NpyBytes;
 using testing::TestFolder;
-
-std::string Gzip(const std::string& data) {
-  z_stream stream{};
-  deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
-  std::string out(compressBound(data.size()) + 64, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
-  stream.avail_in = static_cast<uInt>(data.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  deflate(&stream, Z_FINISH);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 template <typename T>
 std::vector<T> ReadSample(const Dataset& data, int input, int64_t sample) {

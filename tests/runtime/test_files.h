@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 #include <unistd.h>
+#include <zlib.h>
 
 namespace hyper::runtime::testing {
 
@@ -64,6 +65,21 @@ inline std::string IdxBytes(char type, const std::vector<int>& dims, const std::
     for (int shift = 24; shift >= 0; shift -= 8) file += static_cast<char>(extent >> shift & 255);
   }
   return file + data;
+}
+
+// One gzip member.
+inline std::string Gzip(const std::string& data) {
+  z_stream stream{};
+  deflateInit2(&stream, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY);
+  std::string out(compressBound(data.size()) + 64, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
+  stream.avail_in = static_cast<uInt>(data.size());
+  stream.next_out = reinterpret_cast<Bytef*>(out.data());
+  stream.avail_out = static_cast<uInt>(out.size());
+  deflate(&stream, Z_FINISH);
+  out.resize(stream.total_out);
+  deflateEnd(&stream);
+  return out;
 }
 
 }  // namespace hyper::runtime::testing
